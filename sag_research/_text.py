@@ -1,0 +1,181 @@
+"""The one place that escapes, builds IRIs, opens files, repairs and shortens text.
+
+Text from a trajectory is hostile: it may hold markup, terminal codes, half characters or
+instructions. Nothing else in the package escapes, and nothing else opens a file.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Final
+from urllib.parse import quote
+
+__all__ = [
+    "REPLACEMENT",
+    "atomic_write",
+    "clip",
+    "escape",
+    "html_table",
+    "iri",
+    "open_text",
+    "repair",
+    "safe_file_name",
+    "script_json",
+    "strip_terminal",
+]
+
+REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
+IRI_BASE: Final = "urn:sag:"
+
+_BAD: Final = re.compile("[\ud800-\udfff\x00]")
+_TERMINAL: Final = re.compile(
+    r"\x1b\[[0-9;?]*[ -/]*[@-~]"  # CSI sequences: colours, cursor movement
+    r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # OSC sequences: titles, hyperlinks
+    r"|\x1b[@-Z\\^_]"
+    r"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
+)
+_INVISIBLE: Final = re.compile("[\u202a-\u202e\u2066-\u2069\u200b-\u200f\ufeff]")
+
+
+def escape(text: object) -> str:
+    """Make text safe inside HTML, between tags and inside quoted attributes.
+
+    Terminal codes and characters that reorder or hide text are removed as well.
+
+    Examples
+    --------
+    >>> escape('<img src=x onerror="alert(1)">')
+    '&lt;img src=x onerror=&quot;alert(1)&quot;&gt;'
+    """
+    return html.escape(_INVISIBLE.sub("", strip_terminal(repair(str(text)))), quote=True)
+
+
+def html_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], total: int = 0) -> str:
+    """Return an escaped HTML table, with a line on how many of ``total`` rows are shown.
+
+    Examples
+    --------
+    >>> html_table(["a"], [["<b>"]])
+    '<table><thead><tr><th>a</th></tr></thead><tbody><tr><td>&lt;b&gt;</td></tr></tbody></table>'
+    """
+    head = "".join(f"<th>{escape(name)}</th>" for name in columns)
+    body = "".join(
+        "<tr>"
+        + "".join(f"<td>{escape('' if v is None else clip(v, 120))}</td>" for v in row)
+        + "</tr>"
+        for row in rows
+    )
+    more = f"<p>{len(rows)} of {total} rows shown</p>" if total > len(rows) else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+
+
+def script_json(value: Any) -> str:
+    r"""Write a value as JSON that is safe inside an HTML ``script`` element.
+
+    Examples
+    --------
+    >>> script_json({"text": "</script>"})
+    '{"text":"\\u003c/script\\u003e"}'
+    """
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def iri(*parts: str) -> str:
+    """Build an IRI in the project's own space; every part is percent-encoded.
+
+    Examples
+    --------
+    >>> iri("run", "a b/c")
+    'urn:sag:run:a%20b%2Fc'
+    """
+    return IRI_BASE + ":".join(quote(repair(part), safe="") for part in parts)
+
+
+def repair(text: str) -> str:
+    r"""Replace lone surrogates and NUL by U+FFFD; valid text is returned as it is.
+
+    Examples
+    --------
+    >>> repair("half \ud835 char") == f"half {REPLACEMENT} char"
+    True
+    """
+    if text.isascii() and "\x00" not in text:
+        return text
+    return _BAD.sub(REPLACEMENT, text)
+
+
+def strip_terminal(text: str) -> str:
+    r"""Remove terminal codes and control characters other than tab, LF and CR.
+
+    Examples
+    --------
+    >>> strip_terminal("\x1b[31mred\x1b[0m")
+    'red'
+    """
+    return _TERMINAL.sub("", text)
+
+
+def clip(text: object, limit: int = 80) -> str:
+    r"""Shorten text to one line of at most ``limit`` characters.
+
+    Examples
+    --------
+    >>> clip("one two\nthree four", 12)
+    'one two thr…'
+    """
+    line = " ".join(strip_terminal(repair(str(text))).split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def safe_file_name(text: str, suffix: str = "") -> str:
+    """Turn any text into a file name: letters, digits, ``._-`` only, never hidden, never empty.
+
+    Examples
+    --------
+    >>> safe_file_name("../../etc/passwd", ".html")
+    'etc_passwd.html'
+    """
+    name = re.sub(r"[^A-Za-z0-9._~-]+", "_", text).strip("._") or "unnamed"
+    return name[:120] + suffix
+
+
+def open_text(path: str | os.PathLike[str], mode: str = "r") -> IO[str]:
+    r"""Open a UTF-8 text file; lines end in ``\n`` on every system when written.
+
+    Invalid bytes are kept as lone surrogates when read (see :func:`repair`).
+    """
+    newline = "" if mode.startswith("r") else "\n"
+    errors = "surrogateescape" if mode.startswith("r") else "strict"
+    return Path(path).open(mode, encoding="utf-8", errors=errors, newline=newline)
+
+
+@contextmanager
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Write a file whole or not at all: temporary file beside it, fsync, rename.
+
+    Yields
+    ------
+    binary file
+        Written bytes appear under ``path`` when the block ends without an error.
+    """
+    target = Path(path)
+    handle, temporary = tempfile.mkstemp(
+        prefix=f".{target.name}.", suffix=".tmp", dir=target.parent
+    )
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,157 @@
+"""Opening the log file: settings, schema, and SQLite's errors in this package's words."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+from sag_research.errors import BusyError, SchemaError, StoreError, UsageError
+
+__all__ = ["SCHEMA_VERSION", "connect", "translated"]
+
+APPLICATION_ID: Final = 0x5341_4731  # "SAG1"
+SCHEMA_VERSION: Final = 1
+
+
+def connect(
+    path: str, *, synchronous: str = "NORMAL", timeout: float = 30.0, read_only: bool = False
+) -> sqlite3.Connection:
+    """Open a log, creating it where it does not exist.
+
+    Parameters
+    ----------
+    path : str
+        File, or ``":memory:"``.
+    synchronous : {"NORMAL", "FULL"}
+        With NORMAL a crash of the process loses nothing and a power cut may lose the last
+        commits; with FULL neither does.
+    timeout : float
+        Seconds to wait for another writer.
+    read_only : bool
+        Open without the right to write; the file must exist.
+
+    Raises
+    ------
+    StoreError
+        If the file cannot be opened; :class:`SchemaError` if it is no log or a newer one.
+    """
+    if synchronous not in ("NORMAL", "FULL"):
+        raise UsageError(f"synchronous={synchronous!r} is not offered", fix="use NORMAL or FULL")
+    with translated(path):
+        connection = _open(path, timeout, read_only)
+        try:
+            _check_or_create(connection, path, timeout, read_only)
+            connection.execute(f"PRAGMA synchronous={synchronous}")
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def _open(path: str, timeout: float, read_only: bool) -> sqlite3.Connection:
+    target = path
+    if path != ":memory:":
+        mode = "ro" if read_only else "rwc"
+        target = f"{Path(path).absolute().as_uri()}?mode={mode}"
+    connection = sqlite3.connect(
+        target, timeout=timeout, isolation_level=None, check_same_thread=False, uri=True
+    )
+    connection.execute("PRAGMA foreign_keys=ON")
+    return connection
+
+
+def _check_or_create(
+    connection: sqlite3.Connection, path: str, timeout: float, read_only: bool
+) -> None:
+    version = _version(connection, path)
+    if version == 0 and read_only:
+        raise SchemaError(f"{path} holds no log", fix="open it without read_only to create one")
+    if version == 0:
+        _write_ahead(connection, timeout)
+        connection.execute("BEGIN IMMEDIATE")
+        if _version(connection, path) == 0:  # another process may have been first
+            _create(connection)
+        connection.execute("COMMIT")
+        version = _version(connection, path)
+    if version > SCHEMA_VERSION:
+        raise SchemaError(
+            f"{path} has schema version {version}",
+            why=f"this version of sag_research knows versions up to {SCHEMA_VERSION}",
+            fix="upgrade sag_research",
+        )
+
+
+def _write_ahead(connection: sqlite3.Connection, timeout: float) -> None:
+    """Switch a new file to WAL; SQLite itself does not wait for others who do the same."""
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.005)
+        else:
+            return
+
+
+def _version(connection: sqlite3.Connection, path: str) -> int:
+    # The tables first: who sees them also sees the numbers written in the same transaction.
+    tables = int(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+    application = int(connection.execute("PRAGMA application_id").fetchone()[0])
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if tables and application != APPLICATION_ID:
+        raise SchemaError(
+            f"{path} is another program's database", fix="give the path of a log or of a new file"
+        )
+    return version
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    schema = files("sag_research.log").joinpath("schema.sql").read_text(encoding="utf-8")
+    for statement in schema.split(";\n"):
+        if statement.strip():
+            connection.execute(statement)
+    connection.execute("INSERT INTO meta VALUES ('log_id', ?)", (uuid.uuid4().hex,))
+    connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+
+
+_FIXES: Final = {
+    "unable to open database file": "check that the file or its folder exists and may be written",
+    "attempt to write a readonly database": "open it without read_only, or check its rights",
+    "database or disk is full": "free some space and try again; nothing was half-written",
+}
+
+
+@contextmanager
+def translated(path: str) -> Iterator[None]:
+    """Turn SQLite's errors into :class:`StoreError` and its children."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _in_our_words(error, path) from error
+
+
+def _in_our_words(error: sqlite3.Error, path: str) -> StoreError:
+    text = str(error)
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # absent where Python itself refused
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return BusyError(
+            f"{path} is locked", why=text, fix="close the other writer or raise the timeout"
+        )
+    if code == sqlite3.SQLITE_NOTADB:
+        return SchemaError(
+            f"{path} is not a log", why=text, fix="give the path of a log or of a new file"
+        )
+    if code == sqlite3.SQLITE_CORRUPT:
+        return StoreError(f"{path} is damaged", why=text, fix="restore the file from a copy")
+    if "closed database" in text:
+        return StoreError(f"{path} was closed", fix="open the store again")
+    return StoreError(f"{path} could not be used", why=text, fix=_FIXES.get(text, ""))

@@ -1,0 +1,828 @@
+"""The append-only event log in one SQLite file."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+import threading
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from os import PathLike, fspath
+from types import TracebackType
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import zstandard
+from msgspec.structs import replace
+
+from sag_research.errors import (
+    BadPayloadError,
+    ConflictError,
+    RunExistsError,
+    RunNotFoundError,
+    SchemaError,
+    StoreError,
+    UsageError,
+)
+from sag_research.log import _canonical as canonical
+from sag_research.log._connection import connect, translated
+from sag_research.log._verify import VerifyReport, verify_log
+from sag_research.model import WORKSPACE_RUN, Event, Run
+
+__all__ = ["Head", "SQLiteEventStore"]
+
+_PAGE: Final = 1_000
+_BLOB_CACHE_BYTES: Final = 32 * 2**20
+_KNOWN_BLOBS: Final = 65_536
+_KNOWN_TIPS: Final = 65_536
+_INT64_END: Final = 2**63
+_CREATED_FIELDS: Final = ("kind", "goal", "task_id", "dataset", "repo", "agent", "model", "config")
+_CLOCKS: Final = ("started", "seconds")
+
+_TRANSACTION: Final = ("BEGIN IMMEDIATE", "COMMIT", ("ROLLBACK",))
+_SAVEPOINT: Final = ("SAVEPOINT part", "RELEASE part", ("ROLLBACK TO part", "RELEASE part"))
+_INSERT_EVENT: Final = """
+    INSERT INTO events (run, pos, type, actor, cause, frame, ts_ns, started, seconds,
+                        body, body_digest, digest, seal)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_SELECT_EVENT: Final = """
+    SELECT e.seq, r.uid, e.pos, t.name, a.name, e.cause, f.name, e.ts_ns, e.started, e.seconds,
+           e.body, e.digest
+    FROM events e JOIN runs r ON r.run = e.run JOIN names t ON t.id = e.type
+         JOIN names a ON a.id = e.actor LEFT JOIN names f ON f.id = e.frame"""
+
+
+class Head(NamedTuple):
+    """The end of a run's history: its last position and the digest of everything up to it."""
+
+    position: int
+    digest: str
+
+
+class _Tip(NamedTuple):
+    """What the next append to a run needs: its row, last position, digest and seal."""
+
+    run: int
+    pos: int
+    digest: bytes
+    seal: bytes
+
+
+class _Segment(NamedTuple):
+    """A run's own part of a lineage: its row and the positions it contributes."""
+
+    run: int
+    lo: int
+    hi: int
+
+
+class SQLiteEventStore:
+    """Append-only store of runs and events.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The log file, created where it does not exist; ``":memory:"`` for none.
+    synchronous : {"NORMAL", "FULL"}
+        How far a commit waits for the disk; see :func:`connect`.
+    timeout : float
+        Seconds to wait for another writer.
+    read_only : bool
+        Refuse all writing.
+
+    Notes
+    -----
+    Every event carries ``digest = H(previous digest, type, actor, cause, body digest)``. Run
+    ids, labels and clocks stand outside, so two runs share a prefix exactly when their digests
+    at that position are equal.
+
+    Examples
+    --------
+    >>> store = SQLiteEventStore(":memory:")
+    >>> _ = store.create_run(Run(run_id="r1", goal="mend the parser"))
+    >>> event = store.append(Event(run_id="r1", type="note.taken", payload={"text": "hello"}))
+    >>> event.position, [e.type for e in store.read("r1")]
+    (2, ['run.created', 'note.taken'])
+    >>> store.verify().ok
+    True
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        *,
+        synchronous: str = "NORMAL",
+        timeout: float = 30.0,
+        read_only: bool = False,
+    ) -> None:
+        self.path = fspath(path)
+        self._db = connect(self.path, synchronous=synchronous, timeout=timeout, read_only=read_only)
+        self._lock = threading.RLock()
+        self._depth = 0
+        self._data_version = -1
+        self._compressor = zstandard.ZstdCompressor(level=3)
+        self._decompressor = zstandard.ZstdDecompressor()
+        self._names: dict[str, int] = {}
+        self._tips: dict[str, _Tip] = {}
+        self._known: set[bytes] = set()
+        self._blobs: OrderedDict[bytes, bytes] = OrderedDict()
+        self._blob_bytes = 0
+        self.log_id = self._read_log_id()
+
+    def __repr__(self) -> str:
+        return f"SQLiteEventStore({self.path!r})"
+
+    def __enter__(self) -> SQLiteEventStore:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; closing twice does nothing."""
+        with self._lock:
+            self._db.close()
+
+    def _read_log_id(self) -> str:
+        try:
+            with translated(self.path):
+                row = self._db.execute("SELECT value FROM meta WHERE key = 'log_id'").fetchone()
+        except StoreError:
+            self.close()
+            raise
+        if row is None:
+            self.close()
+            raise SchemaError(f"{self.path} has lost its id", fix="restore the file from a copy")
+        return str(row[0])
+
+    # ---- writing
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Group writes: all of them are kept, or none.
+
+        Transactions nest; the outermost one commits.
+        """
+        with self._lock:
+            begin, keep, drop = _SAVEPOINT if self._depth else _TRANSACTION
+            self._refuse_if_lost()
+            with translated(self.path):
+                self._db.execute(begin)
+            self._depth += 1
+            try:
+                if self._depth == 1:
+                    self._forget_if_others_wrote()
+                yield
+                self._refuse_if_lost()
+                with translated(self.path):
+                    self._db.execute(keep)
+            except BaseException:
+                self._roll_back(drop)
+                raise
+            finally:
+                self._depth -= 1
+
+    def _refuse_if_lost(self) -> None:
+        """Stop inside a transaction that SQLite itself rolled back, e.g. on a full disk."""
+        if self._depth and not self._db.in_transaction:
+            raise StoreError(
+                f"the transaction on {self.path} is lost",
+                why="an error before this one rolled all of it back",
+                fix="leave the transaction and begin again",
+            )
+
+    def _roll_back(self, drop: Sequence[str]) -> None:
+        if self._db.in_transaction:
+            with translated(self.path):
+                for statement in drop:
+                    self._db.execute(statement)
+        self._names.clear()
+        self._tips.clear()
+        self._known.clear()
+        self._blobs.clear()
+        self._blob_bytes = 0
+
+    def _forget_if_others_wrote(self) -> None:
+        version = self._one("PRAGMA data_version")
+        if version != self._data_version:
+            self._data_version = version
+            self._tips.clear()
+
+    def create_run(self, run: Run) -> Run:
+        """Write a run's row and its first event, ``run.created``.
+
+        Returns
+        -------
+        Run
+            The same run with ``created_at`` set.
+
+        Raises
+        ------
+        RunExistsError
+            If a run of this id is in the log.
+        UsageError
+            If the run names a parent (use :meth:`fork`), or its envelope is malformed.
+        """
+        if run.parent_id is not None:
+            raise UsageError("create_run does not make forks", fix="use store.fork(parent, at=…)")
+        payload = {name: getattr(run, name) for name in _CREATED_FIELDS if getattr(run, name)}
+        with self.transaction():
+            created = self._insert_run(run, None, 0, None)
+            self.append(Event(run_id=run.run_id, type="run.created", actor="log", payload=payload))
+        return created
+
+    def _insert_run(self, run: Run, parent: int | None, fork_pos: int, digest: bytes | None) -> Run:
+        _check_run(run)
+        created_ns = _nanoseconds(run.created_at, "created_at")
+        root, depth = None, 0
+        if parent is not None:
+            above = "SELECT root, depth + 1 FROM runs WHERE run = ?"
+            root, depth = self._db.execute(above, (parent,)).fetchone()
+        number = self._one("SELECT coalesce(max(run), 0) + 1 FROM runs")
+        row = (number, run.run_id, parent, fork_pos, digest, root or number, depth)
+        envelope = (run.label, run.attempt, run.source_id, created_ns)
+        try:
+            self._db.execute(
+                "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row + envelope
+            )
+        except sqlite3.IntegrityError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_CONSTRAINT_UNIQUE:
+                raise
+            raise RunExistsError(
+                f"run {run.run_id!r} is already in the log", fix="choose another run id"
+            ) from None
+        return replace(run, created_at=created_ns / 1e9, fork_position=fork_pos)
+
+    def append(self, event: Event, *, expected: int | None = None) -> Event:
+        """Append one event; see :meth:`append_many`."""
+        return self.append_many([event], expected=expected)[0]
+
+    def append_many(self, events: Iterable[Event], *, expected: int | None = None) -> list[Event]:
+        """Append events, all or none.
+
+        Parameters
+        ----------
+        events : iterable of Event
+            Of one or several runs; ``cause`` must be an earlier position of the same lineage.
+        expected : int, optional
+            The position the first event must get (optimistic concurrency).
+
+        Returns
+        -------
+        list of Event
+            The same events with ``position``, ``seq``, ``ts`` and ``digest``.
+
+        Raises
+        ------
+        ConflictError
+            If another writer stands at the expected position; it names the winner.
+        UsageError
+            If the expected position lies beyond the next one.
+        RunNotFoundError, BadPayloadError
+            If an event's run is unknown, or the event has no canonical form.
+        """
+        with self.transaction(), translated(self.path):
+            written: list[Event] = []
+            for event in events:
+                tip = self._tip(event.run_id)
+                if expected is not None and not written and tip.pos + 1 != expected:
+                    raise self._conflict(event.run_id, expected, tip.pos)
+                written.append(self._write(event, tip))
+            return written
+
+    def _conflict(self, run_id: str, expected: int, end: int) -> ConflictError | UsageError:
+        if not 1 <= expected <= end:
+            return UsageError(
+                f"no event of run {run_id!r} can get position {expected}", why=f"it ends at {end}"
+            )
+        return ConflictError(run_id, expected, next(self.read(run_id, expected, expected)))
+
+    def _write(self, event: Event, tip: _Tip) -> Event:
+        payload, started, seconds = _split_clocks(event)
+        body, blobs = canonical.encode(payload)
+        for digest, data in blobs.items():
+            self._keep_blob(digest, data)
+        pos = tip.pos + 1
+        if event.cause is not None and not (type(event.cause) is int and 1 <= event.cause < pos):
+            raise BadPayloadError("cause", f"{event.cause!r} is no position before {pos}")
+        ts_ns = _nanoseconds(event.ts, "ts")
+        type_, actor = self._name(event.type, "type"), self._name(event.actor, "actor")
+        frame = None if event.frame is None else self._name(event.frame, "frame")
+        body_digest = canonical.body_digest(body)
+        digest = canonical.chain(tip.digest, event.type, event.actor, event.cause, body_digest)
+        seal = canonical.seal(tip.seal, digest, (ts_ns, started, seconds, event.frame))
+        row = (tip.run, pos, type_, actor, event.cause, frame)
+        clocks = (ts_ns, started, seconds)
+        cursor = self._db.execute(_INSERT_EVENT, row + clocks + (body, body_digest, digest, seal))
+        self._tips[event.run_id] = _Tip(tip.run, pos, digest, seal)
+        return replace(
+            event, position=pos, seq=cursor.lastrowid, ts=ts_ns / 1e9, digest=digest.hex()
+        )
+
+    def _tip(self, run_id: str) -> _Tip:
+        """Find the end of a run, inside a transaction: nobody else writes meanwhile."""
+        if (tip := self._tips.get(run_id)) is not None:
+            return tip
+        row = self._db.execute("SELECT run, fork_pos FROM runs WHERE uid = ?", (run_id,)).fetchone()
+        if row is None:
+            if run_id != WORKSPACE_RUN:
+                raise _not_found(run_id)
+            self.create_run(Run(run_id=WORKSPACE_RUN, kind="workspace"))
+            return self._tips[run_id]
+        if len(self._tips) >= _KNOWN_TIPS:
+            self._tips.clear()
+        tip = self._tips[run_id] = self._read_tip(*row)
+        return tip
+
+    def _read_tip(self, run: int, fork_pos: int) -> _Tip:
+        last = "SELECT pos, digest, seal FROM events WHERE run = ? ORDER BY pos DESC LIMIT 1"
+        row = self._db.execute(last, (run,)).fetchone()
+        if row is None and fork_pos:
+            at = "SELECT pos, digest, seal FROM events WHERE run = ? AND pos = ?"
+            segment = self._segments(run, fork_pos)[-1]
+            row = self._db.execute(at, (segment.run, fork_pos)).fetchone()
+        return _Tip(run, *(row or (0, canonical.GENESIS, canonical.GENESIS)))
+
+    def _name(self, name: str, field: str) -> int:
+        if (number := self._names.get(name)) is None:
+            if not _is_clean(name) or not name:
+                raise BadPayloadError(field, f"{name!r} is no clean text")
+            self._db.execute("INSERT OR IGNORE INTO names (name) VALUES (?)", (name,))
+            number = self._one("SELECT id FROM names WHERE name = ?", name)
+            self._names[name] = number
+        return number
+
+    # ---- blobs
+
+    def put_blob(self, data: bytes) -> str:
+        """Keep bytes under their digest; returns the digest as 64 hex digits."""
+        digest = canonical.blob_digest(data)
+        with self.transaction(), translated(self.path):
+            self._keep_blob(digest, data)
+        return digest.hex()
+
+    def _keep_blob(self, digest: bytes, data: bytes) -> None:
+        if digest in self._known:
+            return
+        have = self._db.execute("SELECT 1 FROM blobs WHERE digest = ?", (digest,)).fetchone()
+        if have is None:
+            packed = self._compressor.compress(data)
+            enc, stored = (1, packed) if len(packed) < len(data) else (0, data)
+            self._db.execute(
+                "INSERT INTO blobs (digest, size, enc, data) VALUES (?, ?, ?, ?)",
+                (digest, len(data), enc, stored),
+            )
+        if len(self._known) >= _KNOWN_BLOBS:
+            self._known.clear()
+        self._known.add(digest)
+
+    def blob(self, digest: str) -> bytes:
+        """Return the bytes kept under a digest.
+
+        Raises
+        ------
+        StoreError
+            If no such blob is in the log, or it was redacted.
+        UsageError
+            If the digest is not 64 hex digits.
+        """
+        try:
+            key = bytes.fromhex(digest)
+        except ValueError:
+            raise UsageError(f"{digest!r} is no digest", fix="give 64 hex digits") from None
+        with self._lock, translated(self.path):
+            found = self._fetch([key])
+        if key not in found:
+            raise StoreError(
+                f"blob {digest[:12]} is missing from {self.path}",
+                why="it was redacted, or the file is damaged",
+                fix="run `sag verify` to see which events it belongs to",
+            )
+        return found[key]
+
+    def _fetch(self, digests: Collection[bytes]) -> dict[bytes, bytes]:
+        """Read blobs; those that are missing or damaged are left out."""
+        found = {digest: self._blobs[digest] for digest in digests if digest in self._blobs}
+        missing = [digest for digest in digests if digest not in found]
+        for start in range(0, len(missing), 500):
+            part = missing[start : start + 500]
+            marks = ",".join("?" * len(part))
+            query = f"SELECT digest, enc, size, data FROM blobs WHERE digest IN ({marks})"  # noqa: S608
+            for digest, enc, size, data in self._db.execute(query, part):
+                if (text := self._unpacked(enc, size, data)) is not None:
+                    found[digest] = text
+                    self._remember(digest, text)
+        return found
+
+    def _unpacked(self, enc: int, size: int, data: bytes | None) -> bytes | None:
+        if data is None or not enc:
+            return data
+        try:
+            return self._decompressor.decompress(data, size)
+        except zstandard.ZstdError:
+            return None
+
+    def _remember(self, digest: bytes, data: bytes) -> None:
+        self._blobs[digest] = data
+        self._blob_bytes += len(data)
+        while self._blob_bytes > _BLOB_CACHE_BYTES:
+            _, dropped = self._blobs.popitem(last=False)
+            self._blob_bytes -= len(dropped)
+
+    # ---- reading
+
+    def has_run(self, run_id: str) -> bool:
+        """Tell whether a run of this id is in the log."""
+        with self._lock, translated(self.path):
+            row = self._db.execute("SELECT 1 FROM runs WHERE uid = ?", (run_id,)).fetchone()
+            return row is not None
+
+    def get_run(self, run_id: str) -> Run:
+        """Return a run: its envelope, and what its first event says it is about.
+
+        Raises
+        ------
+        RunNotFoundError
+        """
+        found = self._runs("WHERE r.uid = ?", run_id)
+        if not found:
+            raise _not_found(run_id)
+        return found[0]
+
+    def runs(self) -> list[Run]:
+        """Return all runs but the workspace's own, in the order in which they were written."""
+        return self._runs("WHERE r.uid <> ? ORDER BY r.run", WORKSPACE_RUN)
+
+    def get_runs(self, run_ids: Collection[str]) -> dict[str, Run]:
+        """Return several runs by id; unknown ids are left out."""
+        wanted, found = list(run_ids), {}
+        for start in range(0, len(wanted), 500):
+            part = wanted[start : start + 500]
+            marks = ",".join("?" * len(part))
+            found.update(
+                {run.run_id: run for run in self._runs(f"WHERE r.uid IN ({marks})", *part)}
+            )
+        return found
+
+    def _runs(self, where: str, *parameters: Any) -> list[Run]:
+        query = f"""
+            SELECT r.uid, p.uid, r.fork_pos, r.label, r.attempt, r.source_id, r.created_ns, e.body
+            FROM runs r LEFT JOIN runs p ON p.run = r.parent
+                 LEFT JOIN events e ON e.run = r.root AND e.pos = 1 {where}"""  # noqa: S608
+        with self._lock, translated(self.path):
+            rows = self._db.execute(query, parameters).fetchall()
+            blobs = self._fetch(canonical.marked(row[-1] for row in rows if row[-1]))
+        return [_run_from_row(row, blobs) for row in rows]
+
+    def head(self, run_id: str) -> Head:
+        """Return the last position of a run and the digest of its whole history."""
+        with self._lock, translated(self.path):
+            row = self._db.execute(
+                "SELECT run, fork_pos FROM runs WHERE uid = ?", (run_id,)
+            ).fetchone()
+            if row is None:
+                raise _not_found(run_id)
+            tip = self._read_tip(*row)
+        return Head(tip.pos, tip.digest.hex())
+
+    def read(
+        self,
+        run_id: str,
+        lo: int = 1,
+        hi: int | None = None,
+        types: Collection[str] | None = None,
+    ) -> Iterator[Event]:
+        """Read a run's events in order, the prefix inherited from its ancestors included.
+
+        Parameters
+        ----------
+        run_id : str
+        lo, hi : int
+            First and last position wanted, both included.
+        types : collection of str, optional
+            Only events of these types.
+
+        Returns
+        -------
+        iterator of Event
+            Read in pages, up to what was the run's last event at the time of the call;
+            ``run_id`` names the run that wrote the event.
+
+        Raises
+        ------
+        RunNotFoundError
+            At the call.
+        StoreError
+            While reading, at an event whose texts are missing or damaged.
+        """
+        with self._lock, translated(self.path):
+            segments = self._lineage(run_id, hi)
+        return self._read_segments(segments, lo, types)
+
+    def _lineage(self, run_id: str, hi: int | None = None) -> list[_Segment]:
+        query = "SELECT run, fork_pos FROM runs WHERE uid = ?"
+        row = self._db.execute(query, (run_id,)).fetchone()
+        if row is None:
+            raise _not_found(run_id)
+        end = self._read_tip(*row).pos
+        return self._segments(row[0], end if hi is None else min(hi, end))
+
+    def _read_segments(
+        self, segments: Sequence[_Segment], lo: int, types: Collection[str] | None
+    ) -> Iterator[Event]:
+        own = "e.run = ? AND e.pos > ? AND e.pos <= ?"
+        for segment in segments:
+            after = max(segment.lo, lo) - 1
+            while page := self._page(own, (segment.run, after, segment.hi), "e.pos", types):
+                yield from page
+                after = page[-1].position or segment.hi
+
+    def _segments(self, run: int, end: int) -> list[_Segment]:
+        """Walk up the lineage; the inherited part ends at the smallest fork position on the way."""
+        segments: list[_Segment] = []
+        current: int | None = run
+        while current is not None and end > 0:
+            query = "SELECT parent, fork_pos FROM runs WHERE run = ?"
+            parent, fork_pos = self._db.execute(query, (current,)).fetchone()
+            if end > fork_pos:
+                segments.append(_Segment(current, fork_pos + 1, end))
+            current, end = parent, min(end, fork_pos)
+        return segments[::-1]
+
+    def tail(
+        self, after: int = 0, upto: int | None = None, types: Collection[str] | None = None
+    ) -> Iterator[Event]:
+        """Read the whole log in the order of writing; every event once, under its writer.
+
+        Parameters
+        ----------
+        after, upto : int
+            Sequence numbers: events with ``after < seq <= upto``.
+        types : collection of str, optional
+            Only events of these types.
+
+        Raises
+        ------
+        StoreError
+            At an event whose texts are missing or damaged; those before it are read.
+        """
+        with self._lock:
+            end = self.last_seq() if upto is None else upto
+        while page := self._page("e.seq > ? AND e.seq <= ?", (after, end), "e.seq", types):
+            yield from page
+            after = page[-1].seq or end
+
+    def follow(
+        self, after: int, *, interval: float = 0.2, stop: threading.Event | None = None
+    ) -> Iterator[Event]:
+        """Read the log as :meth:`tail` does, and go on with what any process appends.
+
+        Parameters
+        ----------
+        after : int
+            Sequence number of the last event already seen.
+        interval : float
+            Seconds between two looks.
+        stop : threading.Event, optional
+            Ends the iteration when set; default: never.
+        """
+        stop = stop or threading.Event()
+        while not stop.is_set():
+            for event in self.tail(after):
+                yield event
+                after = event.seq or after
+            stop.wait(interval)
+
+    def _page(
+        self, where: str, parameters: Sequence[int], order: str, types: Collection[str] | None
+    ) -> list[Event]:
+        wanted = [types] if isinstance(types, str) else list(types or ())
+        only = f" AND t.name IN ({','.join('?' * len(wanted))})" if types is not None else ""
+        query = f"{_SELECT_EVENT} WHERE {where}{only} ORDER BY {order} LIMIT {_PAGE}"
+        with self._lock, translated(self.path):
+            rows = self._db.execute(query, (*parameters, *wanted)).fetchall()
+            blobs = self._fetch(canonical.marked(row[10] for row in rows if row[10]))
+        return _events_from_rows(rows, blobs)
+
+    def last_seq(self) -> int:
+        """Return the sequence number of the newest event, 0 in an empty log."""
+        with self._lock, translated(self.path):
+            return int(self._one("SELECT coalesce(max(seq), 0) FROM events"))
+
+    def digest_at(self, seq: int) -> str | None:
+        """Return the digest of the event with this sequence number, if there is one."""
+        with self._lock, translated(self.path):
+            query = "SELECT digest FROM events WHERE seq = ?"
+            row = self._db.execute(query, (seq,)).fetchone()
+        return None if row is None else row[0].hex()
+
+    def position_of_step(self, run_id: str, step: int) -> int:
+        """Return the position of the event ``agent.step`` of a 0-based step number.
+
+        Raises
+        ------
+        UsageError
+            If the run has no such step.
+        """
+        steps = """
+            SELECT pos FROM events WHERE run = ? AND pos BETWEEN ? AND ?
+            AND type = (SELECT id FROM names WHERE name = 'agent.step') ORDER BY pos"""
+        with self._lock, translated(self.path):
+            positions = [
+                row[0]
+                for segment in self._lineage(run_id)
+                for row in self._db.execute(steps, segment)
+            ]
+        if not 0 <= step < len(positions):
+            raise UsageError(
+                f"run {run_id!r} has no step {step}", why=f"it has {len(positions)} steps"
+            )
+        return int(positions[step])
+
+    def count_steps(self, run_id: str, before: int) -> int:
+        """Count the steps of a run's lineage that stand before a position."""
+        query = """
+            SELECT count(*) FROM events
+            WHERE run = ? AND pos BETWEEN ? AND ?
+              AND type = (SELECT id FROM names WHERE name = 'agent.step')"""
+        with self._lock, translated(self.path):
+            run = self._run_number(run_id)
+            segments = self._segments(run, before - 1)
+            return sum(int(self._one(query, *segment)) for segment in segments)
+
+    # ---- lineage
+
+    def fork(
+        self,
+        run_id: str,
+        *,
+        at: int | None = None,
+        step: int | None = None,
+        child_id: str | None = None,
+        intervention: Mapping[str, Any] | None = None,
+        label: str = "",
+    ) -> Run:
+        """Branch a run: one row, and the child's first own event ``run.forked``.
+
+        Parameters
+        ----------
+        run_id : str
+            The parent.
+        at : int, optional
+            The child sees the parent's events 1..at; default: all of them.
+        step : int, optional
+            Instead of ``at``: up to the event of this 0-based step.
+        child_id : str, optional
+            Default: the parent's id, ``+``, and eight random hex digits.
+        intervention : mapping, optional
+            What is changed; the payload of ``run.forked``.
+
+        Raises
+        ------
+        UsageError
+            If the parent has no such position, or both ``at`` and ``step`` are given.
+        """
+        if step is not None:
+            if at is not None:
+                raise UsageError("a fork has one place", fix="give `at` or `step`, not both")
+            at = self.position_of_step(run_id, step)
+        child = Run(run_id=child_id or f"{run_id}+{uuid.uuid4().hex[:8]}", label=label)
+        with self.transaction(), translated(self.path):
+            tip = self._tip(run_id)
+            at = tip.pos if at is None else at
+            if not 1 <= at <= tip.pos:
+                raise UsageError(
+                    f"run {run_id!r} has no position {at}", why=f"it ends at {tip.pos}"
+                )
+            writer = self._segments(tip.run, at)[-1].run
+            digest = self._one("SELECT digest FROM events WHERE run = ? AND pos = ?", writer, at)
+            self._insert_run(child, tip.run, at, digest)
+            payload = dict(intervention or {})
+            self.append(Event(run_id=child.run_id, type="run.forked", actor="log", payload=payload))
+        return self.get_run(child.run_id)
+
+    def verify(self, run_id: str | None = None) -> VerifyReport:
+        """Recompute digests and seals; see :class:`VerifyReport`."""
+        with translated(self.path):
+            return verify_log(self._db, self._lock, run_id)
+
+    # ---- small helpers
+
+    def _run_number(self, run_id: str) -> int:
+        row = self._db.execute("SELECT run FROM runs WHERE uid = ?", (run_id,)).fetchone()
+        if row is None:
+            raise _not_found(run_id)
+        return int(row[0])
+
+    def _one(self, query: str, *parameters: Any) -> Any:
+        return self._db.execute(query, parameters).fetchone()[0]
+
+
+def _not_found(run_id: str) -> RunNotFoundError:
+    return RunNotFoundError(f"no run {run_id!r} in the log", fix="list the runs with `sag runs`")
+
+
+def _split_clocks(event: Event) -> tuple[Mapping[str, Any], float | None, float | None]:
+    """Take a step's clocks out of its payload: they are envelope, not content."""
+    payload = event.payload
+    if event.type != "agent.step" or not isinstance(payload, Mapping):
+        return payload, None, None
+    if "started" not in payload and "seconds" not in payload:
+        return payload, None, None
+    rest = {key: value for key, value in payload.items() if key not in _CLOCKS}
+    started, seconds = (_clock(payload.get(name), f"$.{name}") for name in _CLOCKS)
+    return rest, started, seconds
+
+
+def _clock(value: object, path: str) -> float | None:
+    """Check a number of seconds; a float, so that the file gives back what was sealed."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise BadPayloadError(path, f"{type(value).__name__} is no number of seconds")
+    if abs(value) >= _INT64_END or not math.isfinite(value):
+        raise BadPayloadError(path, "no finite number of seconds")
+    return float(value) + 0.0  # SQLite gives -0.0 back as 0.0
+
+
+def _nanoseconds(value: float | None, path: str) -> int:
+    """Turn seconds since the epoch into whole nanoseconds; ``None`` is now."""
+    seconds = _clock(value, path)
+    if seconds is None:
+        return time.time_ns()
+    if abs(seconds) * 1e9 >= _INT64_END:
+        raise BadPayloadError(path, f"{value} is no time within 292 years of 1970")
+    return round(seconds * 1e9)
+
+
+def _is_clean(text: object) -> bool:
+    if type(text) is not str or "\x00" in text:
+        return False
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _check_run(run: Run) -> None:
+    """Refuse an envelope that the file could not give back as it is."""
+    faults = {
+        "run_id": _is_clean(run.run_id) and run.run_id != "",
+        "label": _is_clean(run.label),
+        "source_id": run.source_id is None or _is_clean(run.source_id),
+        "attempt": run.attempt is None
+        or (type(run.attempt) is int and abs(run.attempt) < _INT64_END),
+    }
+    for field, good in faults.items():
+        if not good:
+            raise UsageError(f"a run cannot have {field} {getattr(run, field)!r}")
+
+
+def _events_from_rows(rows: Sequence[tuple[Any, ...]], blobs: Mapping[bytes, bytes]) -> list[Event]:
+    """Make events; at one that cannot be read, stop before it, or raise if it is the first."""
+    events: list[Event] = []
+    for row in rows:
+        try:
+            events.append(_event_from_row(row, blobs))
+        except (KeyError, ValueError, msgspec.DecodeError) as error:
+            if events:
+                break
+            missing = "a text is missing or damaged" if isinstance(error, KeyError) else str(error)
+            raise StoreError(
+                f"event {row[2]} of run {row[1]!r} cannot be read",
+                why=missing,
+                fix="see `sag verify`; go on after its sequence number, " + str(row[0]),
+            ) from error
+    return events
+
+
+def _event_from_row(row: tuple[Any, ...], blobs: Mapping[bytes, bytes]) -> Event:
+    seq, run_id, pos, type_, actor, cause, frame, ts_ns, started, seconds, body, digest = row
+    payload = {} if body is None else canonical.decode(body, blobs.__getitem__)
+    if started is not None:
+        payload["started"] = started
+    if seconds is not None:
+        payload["seconds"] = seconds
+    return Event(
+        run_id=run_id, type=type_, payload=payload, actor=actor, cause=cause, frame=frame,
+        ts=ts_ns / 1e9, position=pos, seq=seq, digest=digest.hex(),
+    )  # fmt: skip
+
+
+def _run_from_row(row: tuple[Any, ...], blobs: Mapping[bytes, bytes]) -> Run:
+    uid, parent, fork_pos, label, attempt, source_id, created_ns, body = row
+    about = {} if body is None else canonical.decode(body, blobs.__getitem__)
+    known = {name: about[name] for name in _CREATED_FIELDS if name in about}
+    return Run(
+        run_id=uid, parent_id=parent, fork_position=fork_pos, label=label, attempt=attempt,
+        source_id=source_id, created_at=created_ns / 1e9, **known,
+    )  # fmt: skip

@@ -1,0 +1,197 @@
+"""Checking that a log is what was written: digests, seals, order, and the texts beside them."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from typing import Any, NamedTuple
+
+import msgspec
+import zstandard
+
+from sag_research.errors import RunNotFoundError
+from sag_research.log import _canonical as canonical
+
+__all__ = ["Problem", "VerifyReport", "verify_log"]
+
+_ROWS = """
+    SELECT e.pos, t.name, a.name, e.cause, e.ts_ns, e.started, e.seconds, e.body, e.body_digest,
+           e.digest, e.seal, f.name
+    FROM events e LEFT JOIN names t ON t.id = e.type LEFT JOIN names a ON a.id = e.actor
+         LEFT JOIN names f ON f.id = e.frame
+    WHERE e.run = ? AND e.pos <= ? ORDER BY e.pos"""
+_END = 2**62
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """The first bad position of a run and what is wrong there."""
+
+    run: str
+    position: int
+    problem: str
+
+
+class VerifyReport(msgspec.Struct, frozen=True):
+    """Result of a check.
+
+    Attributes
+    ----------
+    ok : bool
+    runs : int
+        Number of runs checked.
+    problems : tuple of Problem
+        The first problem of each bad run.
+    """
+
+    ok: bool
+    runs: int
+    problems: tuple[Problem, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain data, as ``sag verify --json`` prints it."""
+        return {
+            "ok": self.ok,
+            "runs": self.runs,
+            "problems": [msgspec.structs.asdict(problem) for problem in self.problems],
+        }
+
+    def __repr__(self) -> str:
+        state = "ok" if self.ok else "NOT ok"
+        return f"VerifyReport({state}, {self.runs} runs, {len(self.problems)} problems)"
+
+
+class _RunRow(NamedTuple):
+    run: int
+    uid: str
+    parent: int | None
+    fork_pos: int
+    fork_digest: bytes | None
+
+
+def verify_log(
+    db: sqlite3.Connection, lock: threading.RLock, run_id: str | None = None
+) -> VerifyReport:
+    """Recompute the chain of one run (and of its ancestors' shared prefix), or of all runs.
+
+    Raises
+    ------
+    RunNotFoundError
+        If ``run_id`` is given and unknown.
+    """
+    with lock:
+        rows = [
+            _RunRow(*row)
+            for row in db.execute(
+                "SELECT run, uid, parent, fork_pos, fork_digest FROM runs ORDER BY run"
+            )
+        ]
+        wanted = _wanted(rows, run_id)
+        texts = _Texts(db)
+        problems = [problem for row, end in wanted if (problem := _check_run(db, row, end, texts))]
+        if run_id is None:
+            problems += _orphans(db)
+    return VerifyReport(not problems, len(wanted), tuple(problems))
+
+
+class _Texts:
+    """Checks the texts beside the events, each once."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._good: set[bytes] = set()
+        self._decompressor = zstandard.ZstdDecompressor()
+
+    def fault(self, body: bytes | None) -> str | None:
+        """Say what is wrong with the texts that a body refers to."""
+        for digest in sorted(canonical.marked([body]) if body else ()):
+            if digest not in self._good:
+                if (fault := self._fault(digest)) is not None:
+                    return fault
+                self._good.add(digest)
+        return None
+
+    def _fault(self, digest: bytes) -> str | None:
+        query = "SELECT size, enc, data FROM blobs WHERE digest = ?"
+        row = self._db.execute(query, (digest,)).fetchone()
+        if row is None or row[2] is None:
+            return "missing: a text of the event is gone"
+        size, enc, data = row
+        try:
+            text = self._decompressor.decompress(data, size) if enc else data
+        except zstandard.ZstdError:
+            return "edited: a text of the event is damaged"
+        same = canonical.blob_digest(text) == digest
+        return None if same else "edited: a text does not fit its digest"
+
+
+def _wanted(rows: list[_RunRow], run_id: str | None) -> list[tuple[_RunRow, int]]:
+    """Choose the runs to check, each with the last position that matters."""
+    if run_id is None:
+        return [(row, _END) for row in rows]
+    by_number = {row.run: row for row in rows}
+    row = next((row for row in rows if row.uid == run_id), None)
+    if row is None:
+        raise RunNotFoundError(f"no run {run_id!r} in the log", fix="list the runs with `sag runs`")
+    chain, end = [(row, _END)], _END
+    while (above := by_number.get(row.parent or 0)) is not None and above.run < row.run:
+        row, end = above, min(end, row.fork_pos)
+        chain.append((row, end))
+    return chain[::-1]
+
+
+def _orphans(db: sqlite3.Connection) -> list[Problem]:
+    query = """
+        SELECT run, min(pos) FROM events WHERE run NOT IN (SELECT run FROM runs)
+        GROUP BY run ORDER BY run"""
+    fault = "missing: the events' run is gone"
+    return [Problem(f"(row {run})", position, fault) for run, position in db.execute(query)]
+
+
+def _check_run(db: sqlite3.Connection, row: _RunRow, end: int, texts: _Texts) -> Problem | None:
+    digest, seal = canonical.GENESIS, canonical.GENESIS
+    if row.parent is not None:
+        start = _fork_point(db, row)
+        if isinstance(start, str):
+            return Problem(row.uid, row.fork_pos, start)
+        digest, seal = start
+    position = row.fork_pos
+    for event in db.execute(_ROWS, (row.run, end)):
+        position += 1
+        fault = _fault(position, digest, seal, event) or texts.fault(event[7])
+        if fault:
+            return Problem(row.uid, position, fault)
+        digest, seal = event[9], event[10]
+    if position == row.fork_pos < end:
+        return Problem(row.uid, position + 1, "missing: the run has no event of its own")
+    return None
+
+
+def _fork_point(db: sqlite3.Connection, row: _RunRow) -> tuple[bytes, bytes] | str:
+    """Find digest and seal of the inherited prefix's last event, which a grandparent may hold."""
+    run, position = row.parent, row.fork_pos
+    while run is not None:
+        found = db.execute(
+            "SELECT digest, seal FROM events WHERE run = ? AND pos = ?", (run, position)
+        ).fetchone()
+        if found:
+            same = found[0] == row.fork_digest
+            return (found[0], found[1]) if same else "edited: the parent's prefix has changed"
+        above = db.execute("SELECT parent, fork_pos FROM runs WHERE run = ?", (run,)).fetchone()
+        known = above and above[0] is not None and above[0] < run  # a parent is always older
+        run = above[0] if known and position <= above[1] else None
+    return "missing: the parent's event at the fork position is gone"
+
+
+def _fault(position: int, previous: bytes, seal: bytes, event: tuple[Any, ...]) -> str | None:
+    pos, type_, actor, cause, ts_ns, started, seconds, body, body_digest, digest, sealed, frame = (
+        event
+    )
+    if pos != position:
+        return f"missing: the next event stands at position {pos}"
+    if body is not None and canonical.body_digest(body) != body_digest:
+        return "edited: the body does not fit its digest"
+    if canonical.chain(previous, type_ or "", actor or "", cause, body_digest) != digest:
+        return "edited or reordered: the digest does not follow from the event before"
+    if canonical.seal(seal, digest, (ts_ns, started, seconds, frame)) != sealed:
+        return "clock: a time or frame was changed after the event was written"
+    return None
