@@ -41,7 +41,8 @@ _TERMINAL: Final = re.compile(
     r"|\x1b[@-Z\\^_]"
     r"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
 )
-_INVISIBLE: Final = re.compile("[\u202a-\u202e\u2066-\u2069\u200b-\u200f\ufeff]")
+_REORDERS: Final = re.compile("[\u202a-\u202e\u2066-\u2069]")
+_INVISIBLE: Final = re.compile("[\u200b-\u200f\ufeff]")
 
 
 def escape(text: object) -> str:
@@ -113,14 +114,14 @@ def repair(text: str) -> str:
 
 
 def strip_terminal(text: str) -> str:
-    r"""Remove terminal codes and control characters other than tab, LF and CR.
+    r"""Remove terminal codes, characters that reorder text, and controls but tab, LF and CR.
 
     Examples
     --------
     >>> strip_terminal("\x1b[31mred\x1b[0m")
     'red'
     """
-    return _TERMINAL.sub("", text)
+    return _REORDERS.sub("", _TERMINAL.sub("", text))
 
 
 def clip(text: object, limit: int = 80) -> str:

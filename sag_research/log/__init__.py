@@ -1,6 +1,37 @@
 """The append-only event log: the truth from which everything else is projected."""
 
+from sag_research.log._calls import (
+    CALL_TYPES,
+    CallScope,
+    canonical_digest,
+    count_calls,
+    document_digest,
+    find_call,
+    has_document,
+    put_document,
+    read_document,
+    rebuild_calls,
+    record_call,
+)
 from sag_research.log._store import Head, SQLiteEventStore
 from sag_research.log._verify import Problem, VerifyReport
 
-__all__ = ["Head", "Problem", "SQLiteEventStore", "VerifyReport"]
+__all__ = [  # noqa: RUF022
+    "Head",
+    "Problem",
+    "SQLiteEventStore",
+    "VerifyReport",
+    # recorded calls
+    "CALL_TYPES",
+    "CallScope",
+    "count_calls",
+    "find_call",
+    "rebuild_calls",
+    "record_call",
+    # documents
+    "canonical_digest",
+    "document_digest",
+    "has_document",
+    "put_document",
+    "read_document",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 import uuid
@@ -57,13 +58,20 @@ def connect(
 def _open(path: str, timeout: float, read_only: bool) -> sqlite3.Connection:
     target = path
     if path != ":memory:":
-        mode = "ro" if read_only else "rwc"
+        mode = ("ro" + _untouchable(Path(path))) if read_only else "rwc"
         target = f"{Path(path).absolute().as_uri()}?mode={mode}"
     connection = sqlite3.connect(
         target, timeout=timeout, isolation_level=None, check_same_thread=False, uri=True
     )
     connection.execute("PRAGMA foreign_keys=ON")
     return connection
+
+
+def _untouchable(path: Path) -> str:
+    """Tell SQLite when nobody can write here: else it wants to lay a file beside the log."""
+    writable = os.access(path.absolute().parent, os.W_OK)
+    has_tail = path.with_name(path.name + "-wal").exists()
+    return "" if writable or has_tail else "&immutable=1"
 
 
 def _check_or_create(
@@ -125,7 +133,9 @@ def _create(connection: sqlite3.Connection) -> None:
 
 _FIXES: Final = {
     "unable to open database file": "check that the file or its folder exists and may be written",
-    "attempt to write a readonly database": "open it without read_only, or check its rights",
+    "attempt to write a readonly database": "check the rights of the file and its folder; "
+    "with read_only=True a log can be read, not written",
+    "disk I/O error": "check that the path is a file and that its disk works",
     "database or disk is full": "free some space and try again; nothing was half-written",
 }
 
@@ -137,6 +147,8 @@ def translated(path: str) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise _in_our_words(error, path) from error
+    except (UnicodeEncodeError, OverflowError) as error:  # SQLite cannot take such a parameter
+        raise UsageError("a name or number cannot stand in a log", why=str(error)) from error
 
 
 def _in_our_words(error: sqlite3.Error, path: str) -> StoreError:

@@ -7,9 +7,11 @@ import sqlite3
 import threading
 import time
 import uuid
+import weakref
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import index
 from os import PathLike, fspath
 from types import TracebackType
 from typing import Any, Final, NamedTuple
@@ -39,6 +41,7 @@ _BLOB_CACHE_BYTES: Final = 32 * 2**20
 _KNOWN_BLOBS: Final = 65_536
 _KNOWN_TIPS: Final = 65_536
 _INT64_END: Final = 2**63
+_SECOND: Final = 10**9  # in ns; dividing two whole numbers rounds once
 _CREATED_FIELDS: Final = ("kind", "goal", "task_id", "dataset", "repo", "agent", "model", "config")
 _CLOCKS: Final = ("started", "seconds")
 
@@ -120,6 +123,7 @@ class SQLiteEventStore:
     ) -> None:
         self.path = fspath(path)
         self._db = connect(self.path, synchronous=synchronous, timeout=timeout, read_only=read_only)
+        self._close = weakref.finalize(self, self._db.close)  # a forgotten store closes its file
         self._lock = threading.RLock()
         self._depth = 0
         self._data_version = -1
@@ -149,7 +153,7 @@ class SQLiteEventStore:
     def close(self) -> None:
         """Close the file; closing twice does nothing."""
         with self._lock:
-            self._db.close()
+            self._close()
 
     def _read_log_id(self) -> str:
         try:
@@ -211,7 +215,8 @@ class SQLiteEventStore:
         self._blob_bytes = 0
 
     def _forget_if_others_wrote(self) -> None:
-        version = self._one("PRAGMA data_version")
+        with translated(self.path):
+            version = self._one("PRAGMA data_version")
         if version != self._data_version:
             self._data_version = version
             self._tips.clear()
@@ -234,7 +239,7 @@ class SQLiteEventStore:
         if run.parent_id is not None:
             raise UsageError("create_run does not make forks", fix="use store.fork(parent, at=…)")
         payload = {name: getattr(run, name) for name in _CREATED_FIELDS if getattr(run, name)}
-        with self.transaction():
+        with self.transaction(), translated(self.path):
             created = self._insert_run(run, None, 0, None)
             self.append(Event(run_id=run.run_id, type="run.created", actor="log", payload=payload))
         return created
@@ -259,7 +264,7 @@ class SQLiteEventStore:
             raise RunExistsError(
                 f"run {run.run_id!r} is already in the log", fix="choose another run id"
             ) from None
-        return replace(run, created_at=created_ns / 1e9, fork_position=fork_pos)
+        return replace(run, created_at=created_ns / _SECOND, fork_position=fork_pos)
 
     def append(self, event: Event, *, expected: int | None = None) -> Event:
         """Append one event; see :meth:`append_many`."""
@@ -324,7 +329,7 @@ class SQLiteEventStore:
         cursor = self._db.execute(_INSERT_EVENT, row + clocks + (body, body_digest, digest, seal))
         self._tips[event.run_id] = _Tip(tip.run, pos, digest, seal)
         return replace(
-            event, position=pos, seq=cursor.lastrowid, ts=ts_ns / 1e9, digest=digest.hex()
+            event, position=pos, seq=cursor.lastrowid, ts=ts_ns / _SECOND, digest=digest.hex()
         )
 
     def _tip(self, run_id: str) -> _Tip:
@@ -352,7 +357,8 @@ class SQLiteEventStore:
         return _Tip(run, *(row or (0, canonical.GENESIS, canonical.GENESIS)))
 
     def _name(self, name: str, field: str) -> int:
-        if (number := self._names.get(name)) is None:
+        number = self._names.get(name) if type(name) is str else None
+        if number is None:
             if not _is_clean(name) or not name:
                 raise BadPayloadError(field, f"{name!r} is no clean text")
             self._db.execute("INSERT OR IGNORE INTO names (name) VALUES (?)", (name,))
@@ -525,7 +531,7 @@ class SQLiteEventStore:
         """
         with self._lock, translated(self.path):
             segments = self._lineage(run_id, hi)
-        return self._read_segments(segments, lo, types)
+        return self._read_segments(segments, index(lo), types)
 
     def _lineage(self, run_id: str, hi: int | None = None) -> list[_Segment]:
         query = "SELECT run, fork_pos FROM runs WHERE uid = ?"
@@ -533,7 +539,7 @@ class SQLiteEventStore:
         if row is None:
             raise _not_found(run_id)
         end = self._read_tip(*row).pos
-        return self._segments(row[0], end if hi is None else min(hi, end))
+        return self._segments(row[0], end if hi is None else min(index(hi), end))
 
     def _read_segments(
         self, segments: Sequence[_Segment], lo: int, types: Collection[str] | None
@@ -574,8 +580,7 @@ class SQLiteEventStore:
         StoreError
             At an event whose texts are missing or damaged; those before it are read.
         """
-        with self._lock:
-            end = self.last_seq() if upto is None else upto
+        after, end = index(after), self.last_seq() if upto is None else index(upto)
         while page := self._page("e.seq > ? AND e.seq <= ?", (after, end), "e.seq", types):
             yield from page
             after = page[-1].seq or end
@@ -621,7 +626,7 @@ class SQLiteEventStore:
         """Return the digest of the event with this sequence number, if there is one."""
         with self._lock, translated(self.path):
             query = "SELECT digest FROM events WHERE seq = ?"
-            row = self._db.execute(query, (seq,)).fetchone()
+            row = self._db.execute(query, (index(seq),)).fetchone()
         return None if row is None else row[0].hex()
 
     def position_of_step(self, run_id: str, step: int) -> int:
@@ -655,7 +660,7 @@ class SQLiteEventStore:
               AND type = (SELECT id FROM names WHERE name = 'agent.step')"""
         with self._lock, translated(self.path):
             run = self._run_number(run_id)
-            segments = self._segments(run, before - 1)
+            segments = self._segments(run, index(before) - 1)
             return sum(int(self._one(query, *segment)) for segment in segments)
 
     # ---- lineage
@@ -697,7 +702,7 @@ class SQLiteEventStore:
         child = Run(run_id=child_id or f"{run_id}+{uuid.uuid4().hex[:8]}", label=label)
         with self.transaction(), translated(self.path):
             tip = self._tip(run_id)
-            at = tip.pos if at is None else at
+            at = tip.pos if at is None else index(at)
             if not 1 <= at <= tip.pos:
                 raise UsageError(
                     f"run {run_id!r} has no position {at}", why=f"it ends at {tip.pos}"
@@ -758,9 +763,10 @@ def _nanoseconds(value: float | None, path: str) -> int:
     seconds = _clock(value, path)
     if seconds is None:
         return time.time_ns()
-    if abs(seconds) * 1e9 >= _INT64_END:
+    if abs(seconds) >= _INT64_END // _SECOND:
         raise BadPayloadError(path, f"{value} is no time within 292 years of 1970")
-    return round(seconds * 1e9)
+    fraction, whole = math.modf(seconds)  # apart, for a product of the whole would be rounded
+    return int(whole) * _SECOND + round(fraction * _SECOND)
 
 
 def _is_clean(text: object) -> bool:
@@ -796,13 +802,14 @@ def _events_from_rows(rows: Sequence[tuple[Any, ...]], blobs: Mapping[bytes, byt
         except (KeyError, ValueError, msgspec.DecodeError) as error:
             if events:
                 break
-            missing = "a text is missing or damaged" if isinstance(error, KeyError) else str(error)
-            raise StoreError(
-                f"event {row[2]} of run {row[1]!r} cannot be read",
-                why=missing,
-                fix="see `sag verify`; go on after its sequence number, " + str(row[0]),
-            ) from error
+            what = f"event {row[2]} of run {row[1]!r} (number {row[0]} of the log)"
+            raise _unreadable(what, error) from error
     return events
+
+
+def _unreadable(what: str, error: Exception) -> StoreError:
+    missing = "a text of it is missing or damaged" if isinstance(error, KeyError) else str(error)
+    return StoreError(f"{what} cannot be read", why=missing, fix="run `sag verify`")
 
 
 def _event_from_row(row: tuple[Any, ...], blobs: Mapping[bytes, bytes]) -> Event:
@@ -814,15 +821,18 @@ def _event_from_row(row: tuple[Any, ...], blobs: Mapping[bytes, bytes]) -> Event
         payload["seconds"] = seconds
     return Event(
         run_id=run_id, type=type_, payload=payload, actor=actor, cause=cause, frame=frame,
-        ts=ts_ns / 1e9, position=pos, seq=seq, digest=digest.hex(),
+        ts=ts_ns / _SECOND, position=pos, seq=seq, digest=digest.hex(),
     )  # fmt: skip
 
 
 def _run_from_row(row: tuple[Any, ...], blobs: Mapping[bytes, bytes]) -> Run:
     uid, parent, fork_pos, label, attempt, source_id, created_ns, body = row
-    about = {} if body is None else canonical.decode(body, blobs.__getitem__)
+    try:
+        about = {} if body is None else canonical.decode(body, blobs.__getitem__)
+    except (KeyError, ValueError, msgspec.DecodeError) as error:
+        raise _unreadable(f"the first event of run {uid!r}", error) from error
     known = {name: about[name] for name in _CREATED_FIELDS if name in about}
     return Run(
         run_id=uid, parent_id=parent, fork_position=fork_pos, label=label, attempt=attempt,
-        source_id=source_id, created_at=created_ns / 1e9, **known,
+        source_id=source_id, created_at=created_ns / _SECOND, **known,
     )  # fmt: skip

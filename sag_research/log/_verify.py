@@ -135,7 +135,8 @@ def _wanted(rows: list[_RunRow], run_id: str | None) -> list[tuple[_RunRow, int]
     chain, end = [(row, _END)], _END
     while (above := by_number.get(row.parent or 0)) is not None and above.run < row.run:
         row, end = above, min(end, row.fork_pos)
-        chain.append((row, end))
+        if end > row.fork_pos:  # else all of it stands further up
+            chain.append((row, end))
     return chain[::-1]
 
 
@@ -161,7 +162,7 @@ def _check_run(db: sqlite3.Connection, row: _RunRow, end: int, texts: _Texts) ->
         if fault:
             return Problem(row.uid, position, fault)
         digest, seal = event[9], event[10]
-    if position == row.fork_pos < end:
+    if position == row.fork_pos:
         return Problem(row.uid, position + 1, "missing: the run has no event of its own")
     return None
 

@@ -1,0 +1,200 @@
+"""Recording labels: each finds its run, or is listed."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from sag_research.ingest._events import outcome_event
+from sag_research.ingest._labels import Label, Labels
+from sag_research.ingest._report import LabelReport
+from sag_research.log import SQLiteEventStore
+from sag_research.model import WORKSPACE_RUN, Outcome, Run
+
+__all__ = ["apply_labels"]
+
+_PAGE: Final = 1_000
+
+
+def apply_labels(
+    store: SQLiteEventStore,
+    labels: Labels,
+    *,
+    runs: Collection[str] | None = None,
+    paths: Mapping[str, Collection[str]] | None = None,
+) -> LabelReport:
+    """Record what labels say, as events ``outcome.recorded``.
+
+    Parameters
+    ----------
+    store : SQLiteEventStore
+    labels : Labels
+        As :func:`read_labels` gives them.
+    runs : collection of str, optional
+        Ids of the runs the labels are about; all agents' runs by default.
+    paths : mapping of str to collection of str, optional
+        Runs by the path of their source; from the log by default.
+
+    Returns
+    -------
+    LabelReport
+        Labels recorded, unchanged, ambiguous, without a run, and in conflict.
+
+    Notes
+    -----
+    At most one event is written for a run, a source and a value, so applying labels again
+    does nothing. Where several runs answer to a task, a label's model tells them apart, and
+    among the attempts of a retry agent the chosen one is meant; what still fits several runs
+    is listed and not guessed.
+    """
+    found = store.runs() if runs is None else list(store.get_runs(runs).values())
+    scope = _Scope([run for run in found if run.kind == "agent"])
+    scope.add_paths(_paths_in_log(store, scope) if paths is None else paths)
+    report = LabelReport(labels=len(labels), notes=list(labels.notes))
+    targets = _targets(labels, scope, report)
+    with store.transaction():
+        said = _outcomes_in_log(store)
+        _record(store, targets, said, report)
+    _compare(scope.runs, said, report)
+    return report
+
+
+class _Scope:
+    """The runs that labels may be about, by what labels name."""
+
+    def __init__(self, runs: Iterable[Run]) -> None:
+        self.runs = {run.run_id: run for run in runs}
+        self.by_task: defaultdict[str, list[str]] = defaultdict(list)
+        self.by_path: dict[str, list[str]] = {}
+        for run in self.runs.values():
+            if run.task_id is not None and run.parent_id is None:  # a report knows no forks
+                self.by_task[run.task_id].append(run.run_id)
+
+    def add_paths(self, paths: Mapping[str, Collection[str]]) -> None:
+        self.by_path = {
+            path: [run_id for run_id in run_ids if run_id in self.runs]
+            for path, run_ids in paths.items()
+        }
+
+    def candidates(self, label: Label, models: set[str]) -> list[str]:
+        """Runs that a label may be about; ``models`` are those that labels of its key name."""
+        if label.kind == "path":
+            found = self.by_path.get(label.key, [])
+        elif label.kind == "run_id":
+            found = self._by_id(label.key)
+        else:
+            found = self.by_task.get(label.key, [])
+        if label.task_id is not None:
+            found = [run_id for run_id in found if self.runs[run_id].task_id == label.task_id]
+        return self._chosen(self._of_model(found, label, models))
+
+    def _by_id(self, key: str) -> list[str]:
+        if key in self.runs:
+            return [key]
+        return [run_id for run_id in self.runs if key and run_id.startswith(key)]
+
+    def _of_model(self, found: list[str], label: Label, models: set[str]) -> list[str]:
+        if label.model is None:
+            return found
+        fitting = [run_id for run_id in found if _same(self.runs[run_id].model, label.model)]
+        if fitting or label.exact:
+            return fitting
+        return found if len(models) == 1 else []
+
+    def _chosen(self, found: list[str]) -> list[str]:
+        """Of the attempts in one file, keep the chosen one, whose work was judged."""
+        if len(found) < 2 or len({self.runs[run_id].source_id for run_id in found}) > 1:
+            return found
+        chosen = [run_id for run_id in found if self.runs[run_id].config.get("chosen") is True]
+        return chosen if len(chosen) == 1 else found
+
+
+def _same(one: str | None, other: str) -> bool:
+    return one is not None and one.strip().casefold() == other.strip().casefold()
+
+
+def _paths_in_log(store: SQLiteEventStore, scope: _Scope) -> dict[str, list[str]]:
+    by_source: defaultdict[str, list[str]] = defaultdict(list)
+    for run in scope.runs.values():
+        if run.source_id is not None:
+            by_source[run.source_id].append(run.run_id)
+    paths: dict[str, list[str]] = {}
+    if store.has_run(WORKSPACE_RUN):
+        for event in store.read(WORKSPACE_RUN, types=("source.read",)):
+            known = paths.setdefault(event.payload["path"], [])
+            runs = by_source.get(event.payload.get("source_id", ""), [])
+            known.extend(run_id for run_id in runs if run_id not in known)
+    return paths
+
+
+_Targets = dict[tuple[str, str], list[Outcome]]
+
+
+def _targets(labels: Labels, scope: _Scope, report: LabelReport) -> _Targets:
+    """Find the run of each label; several labels may be about one run and source."""
+    models: defaultdict[str, set[str]] = defaultdict(set)
+    for label in labels:
+        if label.model is not None:
+            models[label.key].add(label.model.strip().casefold())
+    targets: defaultdict[tuple[str, str], list[Outcome]] = defaultdict(list)
+    for label in labels:
+        found = scope.candidates(label, models[label.key])
+        if not found:
+            report.unmatched += 1
+        elif len(found) > 1:
+            report.ambiguous.append((label.key, found))
+        else:
+            targets[found[0], label.outcome.source].append(label.outcome)
+    return targets
+
+
+def _record(
+    store: SQLiteEventStore,
+    targets: _Targets,
+    said: dict[str, dict[str, Outcome]],
+    report: LabelReport,
+) -> None:
+    counts: Counter[str] = Counter()
+    events = []
+    for (run_id, source), outcomes in targets.items():
+        if len({outcome.outcome for outcome in outcomes}) > 1:
+            report.contradictory.extend([(run_id, source)] * len(outcomes))
+            continue
+        counts[outcomes[0].outcome] += len(outcomes)
+        if said[run_id].get(source) == outcomes[0]:
+            report.unchanged += len(outcomes)
+            continue
+        report.applied += 1
+        report.unchanged += len(outcomes) - 1
+        said[run_id][source] = outcomes[0]
+        events.append(outcome_event(run_id, outcomes[0]))
+    report.outcomes = dict(sorted(counts.items()))
+    store.append_many(events)
+
+
+def _outcomes_in_log(store: SQLiteEventStore) -> dict[str, dict[str, Outcome]]:
+    """Read the last outcome by run and source."""
+    said: dict[str, dict[str, Outcome]] = defaultdict(dict)
+    if store.has_run(WORKSPACE_RUN):
+        for event in store.read(WORKSPACE_RUN, types=("outcome.recorded",)):
+            about = dict(event.payload)
+            run_id = about.pop("run")
+            known = {name: about[name] for name in Outcome.__struct_fields__ if name in about}
+            said[run_id][known.get("source", "")] = Outcome(**known)
+    return said
+
+
+def _compare(
+    runs: Mapping[str, Run], said: Mapping[str, Mapping[str, Outcome]], report: LabelReport
+) -> None:
+    """List the runs on which sources disagree, and count those without a known outcome."""
+    for run_id in runs:
+        known = {
+            source: outcome.outcome
+            for source, outcome in said.get(run_id, {}).items()
+            if outcome.outcome != "unknown"
+        }
+        if len(set(known.values())) > 1:
+            report.conflicts.append((run_id, dict(sorted(known.items()))))
+        report.unlabelled += not known

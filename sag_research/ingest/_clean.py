@@ -1,0 +1,112 @@
+"""Making any value fit for the log: clean text, finite numbers, bounded depth."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+from sag_research import _text
+
+__all__ = ["clean"]
+
+_DEEPEST: Final = 60
+_WORD: Final = 2**63
+
+
+def clean(value: Any, path: str, spoilt: dict[str, str]) -> Any:
+    r"""Return the value as the log can hold it.
+
+    Lone surrogates and NUL become U+FFFD; NaN, infinities and integers over 64 bits become
+    text; what is nested deeper than 60 is cut off.
+
+    Parameters
+    ----------
+    value : object
+        Anything that JSON can say.
+    path : str
+        Where the value stands, e.g. ``calls[0].observation``.
+    spoilt : dict of str to str
+        Receives the text as it was before repair, by path.
+
+    Examples
+    --------
+    >>> spoilt = {}
+    >>> clean({"n": float("nan"), "t": "half \ud835"}, "state", spoilt)
+    {'n': 'nan', 't': 'half \ufffd'}
+    >>> sorted(spoilt)
+    ['state.n', 'state.t']
+    """
+    return value if _is_fit(value, 0) else _clean(value, path, spoilt, 0)
+
+
+def _is_fit(value: Any, depth: int) -> bool:
+    """Tell whether a value needs no change: nearly all do not, and this is the fast way to see."""
+    kind = type(value)
+    if kind is str:
+        return not _is_spoilt(value)
+    if value is None or kind is bool:
+        return True
+    if kind is int:
+        return bool(-_WORD <= value < _WORD)
+    if kind is float:
+        return math.isfinite(value)
+    if depth == _DEEPEST:
+        return False
+    if kind is list:
+        return all(_is_fit(item, depth + 1) for item in value)
+    if kind is dict:
+        keys = all(type(key) is str and not _is_spoilt(key) for key in value)
+        return keys and all(_is_fit(item, depth + 1) for item in value.values())
+    return False
+
+
+def _clean(value: Any, path: str, spoilt: dict[str, str], depth: int) -> Any:
+    if isinstance(value, str):
+        return _clean_text(value, path, spoilt) if _is_spoilt(value) else value
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return value if -_WORD <= value < _WORD else _as_text(_digits(value), path, spoilt)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else _as_text(str(value), path, spoilt)
+    if depth == _DEEPEST:
+        return _as_text("(nested too deeply)", path, spoilt)
+    if isinstance(value, dict):
+        return {
+            _clean_text(str(key), f"{path}.key", spoilt): _clean(
+                item, f"{path}.{_text.repair(str(key))}", spoilt, depth + 1
+            )
+            for key, item in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [
+            _clean(item, f"{path}[{number}]", spoilt, depth + 1)
+            for number, item in enumerate(value)
+        ]
+    return _as_text(str(value), path, spoilt)
+
+
+def _is_spoilt(text: str) -> bool:
+    if text.isascii():
+        return "\x00" in text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return "\x00" in text
+
+
+def _clean_text(text: str, path: str, spoilt: dict[str, str]) -> str:
+    if not _is_spoilt(text):
+        return text
+    spoilt[path] = text
+    return _text.repair(text)
+
+
+def _as_text(text: str, path: str, spoilt: dict[str, str]) -> str:
+    spoilt[path] = text
+    return _text.repair(text)
+
+
+def _digits(value: int) -> str:
+    return hex(value) if value.bit_length() > 4_000 else str(value)

@@ -1,0 +1,146 @@
+"""From a trajectory to the events of a run, and into the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from sag_research import _text
+from sag_research.ingest._clean import clean
+from sag_research.log import SQLiteEventStore
+from sag_research.model import WORKSPACE_RUN, Event, Outcome, Run, Step, Trajectory, Usage
+
+__all__ = ["outcome_event", "run_id_of", "step_payload", "write_run"]
+
+_LONGEST_ID: Final = 200
+_ABOUT: Final = ("task_id", "goal", "dataset", "repo", "agent", "model", "config")
+
+
+def run_id_of(trajectory: Trajectory, digest: str) -> str:
+    """Return the id of an ingested run: ``task~digest10[.record]``.
+
+    Examples
+    --------
+    >>> run_id_of(Trajectory(task_id="django__django-1", record="3"), "0123456789abcdef")
+    'django__django-1~0123456789.3'
+    """
+    task = "".join(_text.repair(trajectory.task_id).split())[:_LONGEST_ID] or "unnamed"
+    tail = "" if trajectory.record is None else f".{_text.repair(trajectory.record)}"
+    return f"{task}~{digest[:10]}{tail}"
+
+
+def step_payload(step: Step, spoilt: dict[str, str] | None = None) -> dict[str, Any]:
+    r"""Return the payload of an event ``agent.step``.
+
+    Parameters
+    ----------
+    step : Step
+    spoilt : dict of str to str, optional
+        Receives the texts that had to be repaired, as they were, by field.
+
+    Examples
+    --------
+    >>> payload = step_payload(Step(action="ls", observation="half \ud835"))
+    >>> payload["observation"], payload["flags"]
+    ('half \ufffd', ['repaired'])
+    """
+    before: dict[str, str] = {}
+    payload: dict[str, Any] = {
+        "thought": clean(step.thought, "thought", before),
+        "action": clean(step.action, "action", before),
+        "observation": clean(step.observation, "observation", before),
+        "calls": clean([_fields(call) for call in step.calls], "calls", before),
+        "flags": clean(list(step.flags), "flags", before),
+    }
+    optional: dict[str, Any] = {
+        "usage": _usage(step.usage),
+        "state": step.state,
+        "started": step.started,
+        "seconds": step.seconds,
+    }
+    for name, value in optional.items():
+        if value is not None:
+            payload[name] = clean(value, name, before)
+    if before and "repaired" not in payload["flags"]:
+        payload["flags"].append("repaired")
+    if spoilt is not None:
+        spoilt.update(before)
+    return payload
+
+
+def _fields(struct: msgspec.Struct) -> dict[str, Any]:
+    return {name: getattr(struct, name) for name in struct.__struct_fields__}
+
+
+def _usage(usage: Usage | None) -> dict[str, Any] | None:
+    if usage is None:
+        return None
+    return {name: value for name, value in _fields(usage).items() if value is not None} or None
+
+
+def outcome_event(run_id: str, outcome: Outcome) -> Event:
+    """Return the event that records what a label source says of a run."""
+    payload = {name: value for name, value in _fields(outcome).items() if value is not None}
+    payload = {"run": run_id, **clean(payload, "outcome", {})}
+    return Event(run_id=WORKSPACE_RUN, type="outcome.recorded", actor="ingest", payload=payload)
+
+
+def write_run(
+    store: SQLiteEventStore, run_id: str, trajectory: Trajectory, source_id: str | None
+) -> list[str]:
+    """Write one run: what it is about, its steps, its end, and the label it carries.
+
+    Returns
+    -------
+    list of str
+        What was repaired outside the steps.
+    """
+    spoilt: dict[str, str] = {}
+    about = {name: clean(getattr(trajectory, name), name, spoilt) for name in _ABOUT}
+    starts = [step.started for step in trajectory.steps if step.started is not None]
+    store.create_run(
+        Run(
+            run_id=run_id,
+            attempt=trajectory.attempt,
+            source_id=source_id,
+            created_at=_instant(min(starts)) if starts else None,
+            **about,
+        )
+    )
+    store.append_many(_events(store, run_id, trajectory, spoilt))
+    if trajectory.outcome is not None:
+        store.append(outcome_event(run_id, trajectory.outcome))
+    return [f"{run_id}: {name} was repaired" for name in spoilt]
+
+
+def _instant(seconds: float) -> float | None:
+    """Leave out what is no time of this era: the log keeps nanoseconds in 64 bits."""
+    return seconds if 0 < seconds < 9e9 else None
+
+
+def _events(
+    store: SQLiteEventStore, run_id: str, trajectory: Trajectory, spoilt: dict[str, str]
+) -> Iterator[Event]:
+    position = 1
+    for step in trajectory.steps:
+        before: dict[str, str] = {}
+        payload = step_payload(step, before)
+        if before:
+            payload["raw"] = {
+                field: store.put_blob(text.encode("utf-8", "surrogatepass"))
+                for field, text in before.items()
+            }
+        yield Event(run_id=run_id, type="agent.step", payload=payload, cause=position)
+        position += 1
+    if trajectory.end is not None:
+        payload = {
+            "exit_status": trajectory.exit_status,
+            "submission": trajectory.submission,
+            "usage": _usage(trajectory.usage),
+        }
+        known = {name: value for name, value in payload.items() if value is not None}
+        yield Event(
+            run_id=run_id, type=trajectory.end, payload=clean(known, "end", spoilt), cause=position
+        )

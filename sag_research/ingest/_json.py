@@ -1,0 +1,223 @@
+"""Reading JSON: fast and typed where it is clean, forgiving where it is not."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
+
+from sag_research._text import repair
+from sag_research.errors import FormatError
+
+__all__ = [
+    "Other",
+    "Outline",
+    "decode",
+    "first_character",
+    "first_fault",
+    "loads",
+    "looks_like_json",
+    "outline",
+]
+
+T = TypeVar("T")
+
+Other: TypeAlias = str | int | float | bool | list[Any] | None
+"""What may stand where an object is expected; a reader leaves it out and says so."""
+
+_BOM: Final = b"\xef\xbb\xbf"
+_SPACE: Final = b" \t\r\n"
+_DIGITS: Final = 4_000  # Python itself refuses to convert more than 4,300
+_MARGIN: Final = 2**10
+"""A JSON text begins within so many bytes."""
+
+
+def decode(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    """Decode JSON into the decoder's type.
+
+    Clean input takes the fast path, which skips what the type does not name. Input with lone
+    surrogates, invalid UTF-8, NaN, raw control characters or numbers out of range is read
+    again by the standard library; such text comes back with lone surrogates in it.
+
+    Raises
+    ------
+    FormatError
+        If the bytes are no JSON, are nested too deeply, or are of another shape.
+    """
+    data = data.removeprefix(_BOM)
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        value = loads(data)
+    except RecursionError:
+        raise _too_deep() from None
+    try:
+        return _convert(value, decoder)
+    except msgspec.ValidationError as error:
+        raise FormatError("JSON of another shape", why=str(error).replace("`", "")) from None
+    except RecursionError:
+        raise _too_deep() from None
+
+
+def _convert(value: Any, decoder: msgspec.json.Decoder[T]) -> T:
+    converted: T
+    try:
+        converted = msgspec.convert(value, decoder.type)
+    except UnicodeEncodeError:  # a key, or a word out of a fixed list, holds half a character
+        converted = msgspec.convert(_repaired(value), decoder.type)
+    return converted
+
+
+def _repaired(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {repair(key): _repaired(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_repaired(item) for item in value]
+    return repair(value) if isinstance(value, str) else value
+
+
+def loads(data: bytes) -> Any:
+    """Decode any JSON; invalid bytes become lone surrogates, absurdly long numbers stay text.
+
+    Raises
+    ------
+    FormatError
+        If the bytes are no JSON or are nested too deeply.
+    """
+    text = data.removeprefix(_BOM).decode("utf-8", "surrogateescape")
+    try:
+        return json.loads(text, strict=False, parse_int=_int)
+    except RecursionError:
+        raise _too_deep() from None
+    except json.JSONDecodeError as error:
+        if not text.strip():
+            raise FormatError("empty") from None
+        cut = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
+        what = "JSON that is cut short" if cut else "not valid JSON"
+        raise FormatError(
+            what, why=f"{error.msg.removesuffix(' at')} at character {error.pos}"
+        ) from None
+
+
+def _int(digits: str) -> int | str:
+    return int(digits) if len(digits) <= _DIGITS else digits
+
+
+def _too_deep() -> FormatError:
+    return FormatError("JSON that is nested too deeply")
+
+
+def looks_like_json(head: bytes) -> bool:
+    """Tell whether the first character can begin an object or a list."""
+    return first_character(head) in (b"{", b"[")
+
+
+def first_character(head: bytes) -> bytes:
+    """Return the first character that is no space: ``{`` begins an object and ``[`` a list."""
+    return head[:_MARGIN].removeprefix(_BOM).lstrip(_SPACE)[:1]
+
+
+def first_fault(lines: Iterable[bytes]) -> str:
+    """Say what keeps the first bad one of JSON lines from being read; empty if none is bad."""
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                loads(line)
+            except FormatError as error:
+                return f"line {number}: {error}"
+    return ""
+
+
+class Outline(NamedTuple):
+    """What the beginning of a JSON text shows of its structure."""
+
+    root: str
+    """``object``, ``list`` or empty."""
+    keys: dict[str, frozenset[str]]
+    """Keys of the root (of a list: of its first object), each with the keys below it.
+
+    Below a key stand the keys of the object it holds, or of the first object in its list.
+    """
+    complete: bool
+    """The root was closed within the bytes seen."""
+    more: bool
+    """Another value follows: JSON lines."""
+
+    def below(self, key: str) -> frozenset[str]:
+        """Return the keys below a key; empty if it is absent or holds no object."""
+        return self.keys.get(key, frozenset())
+
+
+_TOKEN: Final = re.compile(rb'"([^"\\]*(?:\\.[^"\\]*)*)(?:"|\\?\Z)|([{}\[\]:])', re.DOTALL)
+_EMPTY: Final = Outline("", {}, False, False)
+
+
+@lru_cache(maxsize=4)
+def outline(data: bytes) -> Outline:
+    """Read the outline of a JSON text, which may be cut anywhere.
+
+    Examples
+    --------
+    >>> sorted(outline(b'{"a": [{"b": 1, "c": {"d"').below("a"))
+    ['b', 'c']
+    """
+    data = data.removeprefix(_BOM)
+    if not looks_like_json(data):
+        return _EMPTY
+    scan = _Scan()
+    for token in _TOKEN.finditer(data):
+        if scan.feed(token):
+            more = bool(data[token.end() :].strip(_SPACE))
+            return Outline(scan.root, scan.found(), True, more)
+    return Outline(scan.root, scan.found(), False, False)
+
+
+class _Scan:
+    """Follows braces and keeps the keys of the first object at each of two levels."""
+
+    def __init__(self) -> None:
+        self.root = ""
+        self._keys: dict[str, set[str]] = {}
+        self._open: list[str] = []
+        self._last = b""
+        self._key: str | None = None
+        self._closed: set[str | None] = set()
+
+    def found(self) -> dict[str, frozenset[str]]:
+        return {key: frozenset(below) for key, below in self._keys.items()}
+
+    def feed(self, token: re.Match[bytes]) -> bool:
+        """Take a token; true when the root is closed."""
+        text, mark = token.group(1), token.group(2)
+        if mark is None:
+            self._last = text
+        elif mark == b":":
+            self._name_key()
+        elif mark in b"{[":
+            self.root = self.root or ("object" if mark == b"{" else "list")
+            self._open.append(mark.decode())
+        elif self._open:
+            self._close()
+            return not self._open
+        return False
+
+    def _name_key(self) -> None:
+        level = self._open.count("{") if len(self._open) <= 5 else 9
+        if level == 1 and None not in self._closed:
+            self._key = self._last.decode("utf-8", "replace")
+            self._keys.setdefault(self._key, set())
+        elif level == 2 and self._key is not None and self._key not in self._closed:
+            self._keys[self._key].add(self._last.decode("utf-8", "replace"))
+
+    def _close(self) -> None:
+        level = self._open.count("{") if len(self._open) <= 5 else 9
+        if self._open.pop() != "{":
+            return
+        if level == 1:
+            self._closed.add(None)
+        elif level == 2:
+            self._closed.add(self._key)

@@ -1,0 +1,387 @@
+"""The way of files into the log: find, recognise, read, write, and account for each."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from sag_research._text import repair
+from sag_research.errors import BadPayloadError, FormatError, RunExistsError, UsageError
+from sag_research.ingest._apply import apply_labels
+from sag_research.ingest._clean import clean
+from sag_research.ingest._events import run_id_of, write_run
+from sag_research.ingest._format import Format
+from sag_research.ingest._json import first_fault, loads, looks_like_json, outline
+from sag_research.ingest._labels import labels_in, read_labels
+from sag_research.ingest._report import IngestReport
+from sag_research.ingest._source import Source
+from sag_research.ingest._walk import Found, find
+from sag_research.ingest.formats import FORMATS, by_name, recognise
+from sag_research.ingest.formats.native import trajectory_of
+from sag_research.log import SQLiteEventStore
+from sag_research.model import WORKSPACE_RUN, Event
+
+__all__ = ["add", "ingest"]
+
+_SUFFIX: Final = re.compile(
+    r".*\.(?:traj|traj\.json|jsonl|eval)(?:\.(?:gz|zst|zstd))?", re.IGNORECASE | re.DOTALL
+)
+_REPORT: Final = "a label report, no trajectory"
+_CHUNK_FILES: Final = 200
+_CHUNK_BYTES: Final = 64 * 2**20
+_CHECKED: Final = 64 * 2**20
+"""JSON that nothing claims is checked up to this size for being JSON at all."""
+
+
+def ingest(
+    store: SQLiteEventStore,
+    paths: Iterable[str | os.PathLike[str]],
+    *,
+    labels: str | os.PathLike[str] | None = None,
+    format: str | None = None,
+    progress: bool = True,
+) -> IngestReport:
+    """Read trajectories from files and folders into a log.
+
+    Parameters
+    ----------
+    store : SQLiteEventStore
+    paths : iterable of path-like
+        Files, or folders walked to their end. Hidden files are left out.
+    labels : path-like, optional
+        What :func:`read_labels` reads; recorded for the runs of these files, those included
+        that were in the log before.
+    format : str, optional
+        Take files for this format; by default each file's content decides. In a folder, only
+        what the format claims or what has a trajectory's suffix is taken.
+    progress : bool
+        Show a bar on standard error where someone can see it.
+
+    Returns
+    -------
+    IngestReport
+        ``files = ingested + duplicates + ignored + rejected``; the last two with reasons.
+
+    Raises
+    ------
+    UsageError
+        If a path does not exist or the format is unknown; nothing is written then.
+    LabelError
+        If the labels cannot be understood; nothing is written then.
+
+    Notes
+    -----
+    A bad file costs that file. Files are written in groups, each group whole or not at all,
+    so an ingest that was interrupted goes on where it stopped. Ingesting the same files again
+    appends nothing.
+    """
+    formats: Sequence[Format] = FORMATS if format is None else (by_name(format),)
+    found = list(find(paths, None if store.path == ":memory:" else Path(store.path)))
+    known = None if labels is None else read_labels(labels)
+    job = _Job(store, formats, forced=format is not None)
+    before = store.last_seq()
+    for group in _groups(_with_progress(found, progress)):
+        with store.transaction():
+            for one in group:
+                job.take(one)
+    report = job.report
+    if known is not None:
+        runs = job.runs_by_path()
+        every = {run_id for run_ids in runs.values() for run_id in run_ids}
+        report.labels = apply_labels(store, known, runs=every, paths=runs)
+    else:
+        _hint_at_labels(report)
+    if report.files and store.last_seq() == before:
+        report.notes.append("nothing new: the log holds all of this already")
+    return report
+
+
+def _groups(found: Iterator[Found]) -> Iterator[Iterator[Found]]:
+    """Part the files into groups of bounded number and size, read while they are taken."""
+    for first in found:
+        yield _group(first, found)
+
+
+def _group(first: Found, rest: Iterator[Found]) -> Iterator[Found]:
+    yield first
+    size, count = _size(first), 1
+    while size < _CHUNK_BYTES and count < _CHUNK_FILES:
+        one = next(rest, None)
+        if one is None:
+            return
+        yield one
+        size, count = size + _size(one), count + 1
+
+
+def _size(found: Found) -> int:
+    try:
+        return found.path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _with_progress(found: list[Found], progress: bool) -> Iterator[Found]:
+    if not progress or not (sys.stderr.isatty() or _in_notebook()):
+        return iter(found)
+    from tqdm.auto import tqdm
+
+    return iter(tqdm(found, desc="ingest", unit="file", leave=False))
+
+
+def _in_notebook() -> bool:
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
+
+
+def _hint_at_labels(report: IngestReport) -> None:
+    reports = sum(reason == _REPORT for _, reason in report.ignored)
+    if reports:
+        what = "file looks like a label report" if reports == 1 else "files look like label reports"
+        report.notes.append(f"{reports} {what}: pass --labels")
+
+
+class _Refused(Exception):
+    """A file is not ingested; the message is the reason."""
+
+
+class _Seen(NamedTuple):
+    """What the log last said of a path."""
+
+    digest: str | None
+    status: str
+    reason: str | None
+
+
+class _Job:
+    """One ingest: what is in the log already, and the account of the files so far."""
+
+    def __init__(self, store: SQLiteEventStore, formats: Sequence[Format], *, forced: bool) -> None:
+        self.report = IngestReport()
+        self._store, self._formats, self._forced = store, formats, forced
+        self._first: dict[str, tuple[str, str]] = {}
+        self._seen: dict[tuple[str, str], _Seen] = {}
+        self._sources: dict[str, str] = {}
+        if store.has_run(WORKSPACE_RUN):
+            for event in store.read(WORKSPACE_RUN, types=("source.read",)):
+                self._remember(event.payload)
+
+    def _remember(self, payload: Mapping[str, Any]) -> None:
+        digest, status = payload.get("digest"), payload["status"]
+        key = (payload["root"], payload["path"])
+        self._seen[key] = _Seen(digest, status, payload.get("reason"))
+        if status == "ingested" and digest:
+            self._first.setdefault(digest, (payload["path"], payload["format"]))
+
+    def runs_by_path(self) -> dict[str, list[str]]:
+        """Return the runs of all files that this ingest found to be trajectories."""
+        by_source: defaultdict[str, list[str]] = defaultdict(list)
+        for run in self._store.runs():
+            if run.source_id is not None:
+                by_source[run.source_id].append(run.run_id)
+        return {path: by_source[source_id] for path, source_id in self._sources.items()}
+
+    def take(self, found: Found) -> None:
+        """Look at one file, and enter it in the log and in the account."""
+        self.report.files += 1
+        source = Source(found.path, repair(found.name), found.root)
+        about: dict[str, Any] = {"path": source.name, "root": repair(str(found.root))}
+        try:
+            about |= self._read(found, source)
+        except (_Refused, FormatError, OSError) as error:
+            about |= self._refuse(found, source, _reason(error))
+        source.release()
+        seen = self._seen.get((about["root"], about["path"]))
+        if seen is None or not _same(seen, about):
+            payload = clean(about, "", {})
+            self._store.append(
+                Event(run_id=WORKSPACE_RUN, type="source.read", actor="ingest", payload=payload)
+            )
+            self._remember(about)
+
+    def _read(self, found: Found, source: Source) -> dict[str, Any]:
+        if found.problem:
+            raise _Refused(found.problem)
+        if source.head and source.is_read and source.digest in self._first:
+            return self._duplicate(source)
+        format_ = self._recognise(found, source)
+        if source.digest in self._first:
+            return self._duplicate(source)
+        about = _identity(source) | {"format": format_.name}
+        self._sources[source.name] = source.source_id
+        try:
+            return about | self._write(source, format_)
+        except FormatError as error:
+            del self._sources[source.name]
+            return about | self._refuse(found, source, _reason(error), claimed=True)
+
+    def _duplicate(self, source: Source) -> dict[str, Any]:
+        first, format_name = self._first[source.digest]
+        self._sources[source.name] = source.source_id
+        self.report.duplicates += 1
+        self.report.duplicate_of.append((source.name, first))
+        about = _identity(source) | {"format": format_name, "status": "duplicate"}
+        return about | {"reason": f"same content as {first}"}
+
+    def _recognise(self, found: Found, source: Source) -> Format:
+        if not source.head.strip(b" \t\r\n\xef\xbb\xbf") and source.size <= len(source.head):
+            raise _Refused("empty file" if source.size == 0 else "empty: only white space")
+        format_ = recognise(source, self._formats)
+        if format_ is None and self._forced and (found.named or _has_suffix(found)):
+            format_ = self._formats[0]
+        if format_ is None:
+            raise _Refused(_unclaimed(source))
+        return format_
+
+    def _write(self, source: Source, format_: Format) -> dict[str, Any]:
+        """Write the runs of a source, all or none."""
+        runs = steps = 0
+        notes: list[str] = []
+        with self._store.transaction():
+            try:
+                reading = format_.read(source)
+                for trajectory in reading:
+                    run_id = run_id_of(trajectory, source.digest)
+                    notes += write_run(self._store, run_id, trajectory, source.source_id)
+                    runs, steps = runs + 1, steps + len(trajectory.steps)
+            except (BadPayloadError, RunExistsError, UsageError) as error:
+                raise FormatError(str(error)) from None
+            except RecursionError:
+                raise FormatError("nested too deeply") from None
+            if runs == 0:
+                raise FormatError("no run in it", why="; ".join(reading.notes[:3]))
+        self._count(format_.name, runs, steps)
+        notes = [*reading.notes, *notes]
+        self.report.notes += [f"{source.name}: {note}" for note in notes]
+        about = {"status": "ingested", "format_version": reading.version, "notes": notes}
+        return about | {"n_runs": runs, "n_steps": steps}
+
+    def _count(self, name: str, runs: int, steps: int) -> None:
+        self.report.ingested += 1
+        self.report.runs += runs
+        self.report.steps += steps
+        counts = self.report.by_format.setdefault(name, {"files": 0, "runs": 0, "steps": 0})
+        counts["files"] += 1
+        counts["runs"] += runs
+        counts["steps"] += steps
+
+    def _refuse(
+        self, found: Found, source: Source, reason: str, *, claimed: bool = False
+    ) -> dict[str, Any]:
+        """Reject what was meant to be a trajectory; ignore the rest."""
+        valid = reason in (_REPORT, _OTHER, _PREDICTIONS)
+        meant = claimed or found.named or (_has_suffix(found) and not valid)
+        entries = self.report.rejected if meant else self.report.ignored
+        entries.append((source.name, reason))
+        about = {"status": "rejected" if meant else "ignored", "reason": reason}
+        return about if found.problem else about | _identity_if_read(source)
+
+
+_OTHER: Final = "JSON that no format claims"
+_PREDICTIONS: Final = "predictions, no trajectory"
+
+
+def _same(seen: _Seen, about: Mapping[str, Any]) -> bool:
+    """Tell whether the log already says this of a path."""
+    if seen.digest != about.get("digest"):
+        return False
+    held = ("ingested", "duplicate")
+    if seen.status in held and about["status"] in held:
+        return True
+    return (seen.status, seen.reason) == (about["status"], about.get("reason"))
+
+
+def _identity(source: Source) -> dict[str, Any]:
+    return {"source_id": source.source_id, "digest": source.digest, "bytes": source.size}
+
+
+def _identity_if_read(source: Source) -> dict[str, Any]:
+    """Give the digest of a file that was read anyway; large strange files are not read for it."""
+    try:
+        return _identity(source) if source.is_read else {"bytes": source.path.stat().st_size}
+    except (FormatError, OSError):
+        return {}
+
+
+def _has_suffix(found: Found) -> bool:
+    return _SUFFIX.fullmatch(found.path.name) is not None
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return (error.strerror or str(error)).lower()
+    return repair(str(error))
+
+
+def _unclaimed(source: Source) -> str:
+    """Say why no format takes a file."""
+    if not looks_like_json(source.head):
+        return "not JSON"
+    if source.size > _CHECKED:
+        return _OTHER
+    try:
+        value = loads(source.bytes())
+    except FormatError as error:
+        if not outline(source.head).more:
+            return str(error)
+        if why := first_fault(source.lines()):
+            return why
+    else:
+        if labels_in(value, source.name, source.path) is not None:
+            return _REPORT
+    return _PREDICTIONS if b'"model_patch"' in source.head else _OTHER
+
+
+def add(
+    store: SQLiteEventStore, record: Mapping[str, Any] | Iterable[Mapping[str, Any]]
+) -> list[str]:
+    """Add runs from plain dictionaries in the native shape.
+
+    Parameters
+    ----------
+    store : SQLiteEventStore
+    record : mapping or iterable of mappings
+        ``{"task_id": …, "steps": [{"thought": …, "action": …, "observation": …}], …}``.
+
+    Returns
+    -------
+    list of str
+        The runs' ids. The id comes from the record's content, so a record that is added twice
+        is one run.
+
+    Raises
+    ------
+    BadPayloadError
+        If a field is missing, unknown or of the wrong type; ``path`` names it. Nothing is
+        written then.
+
+    Examples
+    --------
+    >>> from sag_research.log import SQLiteEventStore
+    >>> store = SQLiteEventStore(":memory:")
+    >>> record = {"task_id": "t", "steps": [{"action": "ls", "observation": "a.py"}]}
+    >>> add(store, record) == add(store, record), len(store.runs())
+    (True, 1)
+    """
+    records = [record] if isinstance(record, Mapping) else list(record)
+    trajectories = [trajectory_of(one) for one in records]
+    run_ids = []
+    with store.transaction():
+        for one, trajectory in zip(records, trajectories, strict=True):
+            run_id = run_id_of(trajectory, _content_digest(one))
+            if not store.has_run(run_id):
+                write_run(store, run_id, trajectory, None)
+            run_ids.append(run_id)
+    return run_ids
+
+
+def _content_digest(record: Mapping[str, Any]) -> str:
+    data = msgspec.json.encode(clean(dict(record), "", {}), order="sorted")
+    return sha256(data).hexdigest()

@@ -1,0 +1,127 @@
+"""Finding input files: sorted, hidden ones left out, links followed once."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from sag_research.errors import UsageError
+
+__all__ = ["Found", "find"]
+
+LOG_NAME = "log.sqlite"
+
+
+class Found(NamedTuple):
+    """A file to look at, or a place that could not be looked at."""
+
+    path: Path
+    name: str
+    """POSIX path relative to ``root``."""
+    root: Path
+    named: bool
+    """The user gave this very file."""
+    problem: str = ""
+    """Why it cannot be read, if that is known already."""
+
+
+def find(paths: Iterable[str | os.PathLike[str]], own: Path | None = None) -> Iterator[Found]:
+    """Yield every file once, in a fixed order.
+
+    Parameters
+    ----------
+    paths : iterable of path
+        Files and folders.
+    own : Path, optional
+        The log that is written to: its files and folder are no input.
+
+    Raises
+    ------
+    UsageError
+        If a path does not exist; nothing is yielded then.
+
+    Notes
+    -----
+    Names that begin with a dot are left out while a folder is walked, and so are workspaces.
+    Links to folders are followed, each folder once, so a loop of links ends.
+    """
+    given = [Path(path) for path in paths]
+    for path in given:
+        if not path.exists():
+            raise UsageError(
+                f"no such file or folder: {str(path)!r}", fix="check the spelling of the path"
+            )
+    return _find(given, None if own is None else own.absolute())
+
+
+def _find(given: list[Path], own: Path | None) -> Iterator[Found]:
+    seen: set[Path] = set()
+    folders: set[tuple[int, int]] = set()
+    for path in given:
+        if path.is_dir():
+            root = path.absolute()
+            found: Iterable[Found] = _walk(root, root, own, folders)
+        else:
+            found = [_look(path, path.name, path.parent.absolute(), named=True)]
+        for one in found:
+            key = Path(os.path.normpath(one.path.absolute()))
+            if key not in seen:
+                seen.add(key)
+                yield one
+
+
+def _walk(
+    folder: Path, root: Path, own: Path | None, folders: set[tuple[int, int]]
+) -> Iterator[Found]:
+    try:
+        about = folder.stat()
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError as error:
+        yield Found(folder, _name(folder, root), root, False, _reason(error))
+        return
+    if (about.st_dev, about.st_ino) in folders:
+        return
+    folders.add((about.st_dev, about.st_ino))
+    names = {entry.name for entry in entries}
+    if LOG_NAME in names and folder != root:
+        return
+    for entry in entries:
+        path = folder / entry.name
+        if entry.name.startswith(".") or _belongs_to(own, path):
+            continue
+        if _is_dir(entry):
+            yield from _walk(path, root, own, folders)
+        else:
+            yield _look(path, _name(path, root), root, named=False)
+
+
+def _is_dir(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that points at itself
+        return False
+
+
+def _belongs_to(own: Path | None, path: Path) -> bool:
+    if own is None or path.parent != own.parent:
+        return False
+    return path.name.startswith(own.name) or path.name in ("warehouse", "models")
+
+
+def _look(path: Path, name: str, root: Path, *, named: bool) -> Found:
+    try:
+        regular = stat.S_ISREG(path.stat().st_mode)
+    except OSError as error:
+        return Found(path, name, root, named, _reason(error))
+    return Found(path, name, root, named, "" if regular else "not a regular file")
+
+
+def _name(path: Path, root: Path) -> str:
+    return path.relative_to(root).as_posix()
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

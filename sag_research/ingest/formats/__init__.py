@@ -1,0 +1,66 @@
+"""One module a format: how it is recognised, how it is read, and its traps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from sag_research.errors import UsageError
+from sag_research.ingest._format import Format
+from sag_research.ingest._json import looks_like_json
+from sag_research.ingest._source import Source
+from sag_research.ingest.formats.mini_swe_agent import MiniSweAgent
+from sag_research.ingest.formats.native import Native
+from sag_research.ingest.formats.swe_agent import SweAgent
+from sag_research.ingest.formats.tau_bench import TauBench
+
+__all__ = ["FORMATS", "by_name", "recognise"]
+
+FORMATS: Final[tuple[Format, ...]] = (SweAgent(), MiniSweAgent(), TauBench(), Native())
+"""All formats; where two are equally sure of a file, the first one has it."""
+
+
+_GLANCE: Final = 4 * 2**10
+_SURE: Final = 0.6
+_WHOLE: Final = 64 * 2**20
+"""Sources up to this size are looked through to the end if their beginning does not tell."""
+
+
+def recognise(source: Source, formats: Sequence[Format] = FORMATS) -> Format | None:
+    """Choose the format of a source by its content; None if no format claims it.
+
+    A short look is enough for most files. Where it is not, more is read: a large first value
+    may hide the keys that tell.
+    """
+    head = source.head
+    if not looks_like_json(head):
+        return None
+    best, claim = _best(head[:_GLANCE], source, formats)
+    if claim < _SURE and len(head) > _GLANCE:
+        best, claim = _best(head, source, formats)
+    if claim < _SURE and len(head) < source.size <= _WHOLE:
+        best, claim = _best(source.bytes(), source, formats)
+    return best if claim > 0 else None
+
+
+def _best(data: bytes, source: Source, formats: Sequence[Format]) -> tuple[Format | None, float]:
+    best, claim = None, 0.0
+    for one in formats:
+        if (score := one.sniff(data, source.path)) > claim:
+            best, claim = one, score
+    return best, claim
+
+
+def by_name(name: str) -> Format:
+    """Return a format by its name.
+
+    Raises
+    ------
+    UsageError
+        If there is no such format.
+    """
+    for one in FORMATS:
+        if one.name == name:
+            return one
+    known = ", ".join(one.name for one in FORMATS)
+    raise UsageError(f"no format is called {name!r}", fix=f"choose one of {known}")

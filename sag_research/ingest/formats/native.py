@@ -1,0 +1,216 @@
+"""The package's own shape: one JSON object a run, as JSON lines or alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from sag_research.errors import BadPayloadError, FormatError
+from sag_research.ingest._format import Reading
+from sag_research.ingest._json import decode, outline
+from sag_research.ingest._source import Source
+from sag_research.ingest.formats import _shared as shared
+from sag_research.model import Call, Outcome, OutcomeName, Step, Trajectory, Usage
+
+__all__ = ["Native", "trajectory_of"]
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+_Code = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
+_Number = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]  # bounds refuse NaN as well
+_Name = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class _Call(msgspec.Struct, forbid_unknown_fields=True):
+    id: str = ""
+    name: str = ""
+    arguments: Any = None
+    text: str = ""
+    observation: str = ""
+    status: Literal["ok", "error", "unknown"] = "unknown"
+    exit_code: _Code | None = None
+
+
+class _Usage(msgspec.Struct, forbid_unknown_fields=True):
+    tokens_in: _Count | None = None
+    tokens_out: _Count | None = None
+    cost_usd: _Number | None = None
+
+
+class _Step(msgspec.Struct, forbid_unknown_fields=True):
+    thought: str | None = None
+    action: str | None = None
+    observation: str | None = None
+    calls: list[_Call] = []
+    flags: list[str] = []
+    usage: _Usage | None = None
+    started: _Number | None = None
+    seconds: _Number | None = None
+    state: Any = None
+
+
+class _Outcome(msgspec.Struct, forbid_unknown_fields=True):
+    outcome: OutcomeName
+    detail: str | None = None
+    score: _Number | None = None
+    source: str = "record"
+    known_at_step: _Count | None = None
+
+
+class _Record(msgspec.Struct, forbid_unknown_fields=True):
+    """What a record may say of a run; ``task_id`` and ``steps`` are needed."""
+
+    task_id: _Name | int
+    steps: list[_Step]
+    goal: str | None = None
+    dataset: str | None = None
+    repo: str | None = None
+    agent: str | None = None
+    model: str | None = None
+    attempt: _Code | None = None
+    end: Literal["run.completed", "run.failed", "run.abandoned", "run.cancelled"] | None = (
+        "run.completed"
+    )
+    exit_status: str | None = None
+    submission: str | None = None
+    usage: _Usage | None = None
+    outcome: OutcomeName | _Outcome | None = None
+    config: dict[str, Any] = {}
+
+
+_DECODER: Final = msgspec.json.Decoder(_Record)
+_STEP_KEYS: Final = frozenset(_Step.__struct_fields__)
+
+
+class Native:
+    """Runs as plain records: ``{"task_id": …, "steps": [{"thought", "action", "observation"}]}``.
+
+    One object a line, or one object in the file. A step may hold ``calls``; ``outcome`` is
+    ``success``, ``failure``, ``unknown`` or an object. A line that cannot be read costs that
+    line; the source's notes name it.
+    """
+
+    name = "native"
+
+    def sniff(self, head: bytes, path: Path) -> float:
+        """Claim objects with a task and steps with known keys, alone or as JSON lines."""
+        if _is_record(head):
+            return 0.9
+        lines = [line for line in head.split(b"\n", 6)[:5] if len(line) > 2]
+        return 0.7 if any(map(_is_record, lines)) else 0.0
+
+    def read(self, source: Source) -> Reading:
+        """Read line by line, or the one object of the file."""
+        notes: list[str] = []
+        if _is_record(source.head) and not _has_lines(source):
+            return Reading("1", iter([_read(source.bytes(), None)]), notes)
+        return Reading("1", _lines(source, notes), notes)
+
+
+def _is_record(data: bytes) -> bool:
+    seen = outline(data)
+    if seen.root != "object" or not {"task_id", "steps"} <= set(seen.keys):
+        return False
+    return not seen.below("steps") or bool(seen.below("steps") & _STEP_KEYS)
+
+
+def _has_lines(source: Source) -> bool:
+    """Tell JSON lines from one object, which may be longer than the head and have line breaks."""
+    seen = outline(source.head)
+    if seen.complete or b"\n" in source.head:
+        return seen.more
+    return sum(1 for line in islice(filter(bytes.strip, source.lines()), 2)) > 1
+
+
+def _lines(source: Source, notes: list[str]) -> Iterator[Trajectory]:
+    for number, line in enumerate(source.lines()):
+        if line.strip():
+            try:
+                yield _read(line, str(number))
+            except FormatError as error:
+                notes.append(f"line {number + 1}: {error}")
+
+
+def _read(data: bytes, record: str | None) -> Trajectory:
+    return _trajectory(decode(data, _DECODER), record)
+
+
+def trajectory_of(value: Any) -> Trajectory:
+    """Read one record that is plain data.
+
+    Raises
+    ------
+    BadPayloadError
+        If a field is missing, unknown or of the wrong type; ``path`` names it.
+
+    Examples
+    --------
+    >>> run = trajectory_of({"task_id": "t", "steps": [{"action": "ls", "observation": "a.py"}]})
+    >>> run.steps[0].calls[0].text, run.steps[0].calls[0].observation
+    ('ls', 'a.py')
+    """
+    try:
+        found = msgspec.convert(dict(value) if isinstance(value, Mapping) else value, _Record)
+    except msgspec.ValidationError as error:
+        why, _, path = str(error).replace("`", "").partition(" - at ")
+        raise BadPayloadError(path or "$", why) from None
+    except UnicodeEncodeError:
+        raise BadPayloadError("$", "a key, or a word out of a fixed list, is no text") from None
+    except RecursionError:
+        raise BadPayloadError("$", "nested too deeply") from None
+    return _trajectory(found, None)
+
+
+def _trajectory(found: _Record, record: str | None) -> Trajectory:
+    return Trajectory(
+        task_id=str(found.task_id),
+        steps=tuple(map(_step, found.steps)),
+        goal=found.goal or "",
+        dataset=found.dataset,
+        repo=found.repo,
+        agent=found.agent,
+        model=found.model,
+        attempt=found.attempt,
+        record=record,
+        end=found.end,
+        exit_status=found.exit_status,
+        submission=found.submission,
+        usage=_usage(found.usage),
+        outcome=_outcome(found.outcome),
+        config=found.config,
+    )
+
+
+def _outcome(found: Any) -> Outcome | None:
+    if isinstance(found, _Outcome):
+        return Outcome(**msgspec.structs.asdict(found))
+    return None if found is None else Outcome(outcome=found, source="record")
+
+
+def _usage(found: _Usage | None) -> Usage | None:
+    return None if found is None else Usage(**msgspec.structs.asdict(found))
+
+
+def _step(step: _Step) -> Step:
+    action, observation = step.action, step.observation
+    calls = tuple(Call(**msgspec.structs.asdict(call)) for call in step.calls)
+    if not calls and (action or "").strip():
+        calls = (Call(text=action or "", observation=observation or "", status="unknown"),)
+    return Step(
+        thought=step.thought or "",
+        action=shared.joined([call.text for call in calls]) if action is None else action,
+        observation=(
+            shared.joined([call.observation for call in calls])
+            if observation is None
+            else observation
+        ),
+        calls=calls,
+        flags=tuple(step.flags),
+        usage=_usage(step.usage),
+        started=step.started,
+        seconds=step.seconds,
+        state=step.state,
+    )

@@ -1,0 +1,146 @@
+import gzip
+import json
+
+import pytest
+
+from sag_research.errors import BadPayloadError, FormatError
+from sag_research.ingest import Source, add
+from sag_research.ingest.formats import by_name
+from sag_research.log import SQLiteEventStore
+from tests.ingest.make import native, write
+
+FORMAT = by_name("native")
+
+
+@pytest.fixture
+def store():
+    with SQLiteEventStore(":memory:") as store:
+        yield store
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read_(data, name="runs.jsonl"):
+        reading = FORMAT.read(Source(write(tmp_path / name, data)))
+        return list(reading), reading
+
+    return read_
+
+
+def lines(*records):
+    return b"".join(json.dumps(record).encode() + b"\n" for record in records)
+
+
+def test_one_object_a_line(read):
+    runs, _ = read(lines(native("a"), native("b", outcome="success")))
+    assert [(run.task_id, run.record) for run in runs] == [("a", "0"), ("b", "1")]
+    assert runs[1].outcome.outcome == "success"
+    (step,) = runs[0].steps
+    assert (step.thought, step.action, step.observation) == ("look", "ls", "a.py")
+    assert (step.calls[0].text, step.calls[0].observation) == ("ls", "a.py")
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_one_object_alone(read, indent):
+    (run,), _ = read(json.dumps(native(goal="x" * 100_000), indent=indent).encode(), "run.json")
+    assert (run.task_id, run.record) == ("t", None)
+
+
+def test_a_bad_line_costs_that_line(read):
+    bad = {"task_id": "b", "steps": [{"action": 3}]}
+    data = b"{broken\n" + lines(native("a"), bad, native("c"))
+    runs, reading = read(data)
+    assert [run.task_id for run in runs] == ["a", "c"]
+    assert [note.partition(":")[0] for note in reading.notes] == ["line 1", "line 3"]
+    assert "$.steps[0].action" in reading.notes[1]
+
+
+def test_calls_make_action_and_observation(read):
+    calls = [{"name": "ls", "text": "ls", "observation": "a"}, {"text": "pwd", "observation": "b"}]
+    (run,), _ = read(lines({"task_id": 7, "steps": [{"calls": calls}]}))
+    (step,) = run.steps
+    assert run.task_id == "7"
+    assert (step.action, step.observation) == ("ls\npwd", "a\nb")
+
+
+def test_an_outcome_may_say_more(read):
+    said = {"outcome": "failure", "detail": "partial", "score": 0.5, "known_at_step": 3}
+    (run,), _ = read(lines(native(outcome=said)))
+    assert (run.outcome.detail, run.outcome.score, run.outcome.known_at_step) == ("partial", 0.5, 3)
+
+
+def test_files_are_claimed_by_content(tmp_path):
+    def sniff(data):
+        return FORMAT.sniff(data, tmp_path / "x.jsonl") > 0
+
+    assert sniff(lines(native()))
+    assert sniff(b"{broken\n" + lines(native()))
+    assert sniff(json.dumps(native(), indent=2).encode())
+    assert not sniff(lines({"task_id": "t", "steps": [{"step_id": 1}]}))
+    assert not sniff(lines({"steps": []}))
+    assert not sniff(b"")
+
+
+def test_adding_a_record_twice_makes_one_run(store):
+    record = native("org__repo-1", outcome="failure")
+    (run_id,) = add(store, record)
+    assert add(store, [record, native("other")]) == [run_id, add(store, native("other"))[0]]
+    assert run_id.startswith("org__repo-1~")
+    assert [run.run_id for run in store.runs()] == [run_id, add(store, native("other"))[0]]
+    assert [event.type for event in store.read(run_id)] == [
+        "run.created",
+        "agent.step",
+        "run.completed",
+    ]
+    outcomes = list(store.read("@workspace", types=("outcome.recorded",)))
+    assert [event.payload for event in outcomes] == [
+        {"run": run_id, "outcome": "failure", "source": "record"}
+    ]
+
+
+def test_the_order_of_keys_does_not_matter(store):
+    record = native(goal="g")
+    assert add(store, record) == add(store, dict(reversed(record.items())))
+
+
+@pytest.mark.parametrize(
+    ("record", "path"),
+    [
+        ({"steps": []}, "$"),
+        (native(""), "$.task_id"),
+        (native(steps=[{"action": "ls"}, {"action": 3}]), "$.steps[1].action"),
+        (native(steps=[{"observations": "x"}]), "$.steps[0]"),
+        (native(steps=[{"seconds": float("nan")}]), "$.steps[0].seconds"),
+        (native(steps={"action": "ls"}), "$.steps"),
+        (native(outcome="won"), "$.outcome"),
+        (native(outcome={"outcome": "success", "known_at_step": -1}), "$.outcome.known_at_step"),
+        (native(attempt=2**70), "$.attempt"),
+        (native(usage={"tokens_in": -1}), "$.usage.tokens_in"),
+        (native(model=object()), "$.model"),
+        (["no", "mapping"], "$"),
+    ],
+)
+def test_a_record_that_is_wrong_says_where(store, record, path):
+    with pytest.raises(BadPayloadError) as caught:
+        add(store, [native(), record])
+    assert caught.value.path == path
+    assert store.runs() == []
+
+
+def test_spoilt_text_is_repaired_and_kept_beside(store):
+    (run_id,) = add(store, native(steps=[{"action": "cat x", "observation": "half \ud835 char"}]))
+    (event,) = store.read(run_id, types=("agent.step",))
+    assert event.payload["observation"] == "half \ufffd char"
+    assert event.payload["flags"] == ["repaired"]
+    raw = store.blob(event.payload["raw"]["observation"])
+    assert raw.decode("utf-8", "surrogatepass") == "half \ud835 char"
+
+
+def test_a_compressed_file_needs_no_suffix(read):
+    runs, _ = read(gzip.compress(lines(native("a"), native("b"))), "runs")
+    assert len(runs) == 2
+
+
+def test_one_bad_object_alone_is_refused(read):
+    with pytest.raises(FormatError, match=r"unknown field wrong - at \$\.steps\[0\]"):
+        read(json.dumps(native(steps=[{"action": "ls", "wrong": 1}])).encode(), "x.json")

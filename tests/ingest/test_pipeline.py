@@ -1,0 +1,356 @@
+import gzip
+import json
+import subprocess
+import sys
+from hashlib import sha256
+
+import pytest
+
+from sag_research.errors import LabelError, UsageError
+from sag_research.ingest import ingest
+from sag_research.log import SQLiteEventStore
+from tests.ingest.make import (
+    mini_file,
+    native,
+    swe_file,
+    swe_step,
+    tau_result,
+    write,
+)
+
+
+@pytest.fixture
+def store():
+    with SQLiteEventStore(":memory:") as store:
+        yield store
+
+
+def adds_up(report):
+    counted = report.ingested + report.duplicates + len(report.ignored) + len(report.rejected)
+    assert counted == report.files
+    assert sum(one["files"] for one in report.by_format.values()) == report.ingested
+    assert sum(one["runs"] for one in report.by_format.values()) == report.runs
+    assert sum(one["steps"] for one in report.by_format.values()) == report.steps
+    return True
+
+
+def sources(store):
+    return [event.payload for event in store.read("@workspace", types=("source.read",))]
+
+
+def test_good_runs_are_in_and_each_bad_file_is_listed_with_its_reason(store, tmp_path):
+    big = "x" * 1_800_000
+    write(tmp_path / "good.traj", swe_file(swe_step(), swe_step("submit\n")))
+    write(tmp_path / "big.traj", swe_file(swe_step(observation=big)))
+    write(tmp_path / "spoilt.traj", swe_file(swe_step(observation="half \ud835 char")))
+    write(tmp_path / "empty.traj", b"")
+    write(tmp_path / "blank.traj", b" \n\n")
+    write(tmp_path / "cut.traj", json.dumps(swe_file()).encode()[:-40])
+    write(tmp_path / "text.traj", b"no JSON at all")
+    write(tmp_path / "packed.traj.gz", gzip.compress(json.dumps(mini_file()).encode())[:-9])
+    write(tmp_path / "shape.json", {"trajectory": [swe_step()], "history": {"a": 1}})
+    write(tmp_path / "kind.json", {"some": "other", "kind": [1, 2]})
+    write(tmp_path / "empty.json", b"")
+    write(tmp_path / "half.json", b'{"a": ')
+    write(tmp_path / "notes.md", b"# notes")
+    report = ingest(store, [tmp_path])
+    assert adds_up(report)
+    assert (report.files, report.ingested, report.runs, report.steps) == (13, 3, 3, 4)
+    assert dict(report.rejected) == {
+        "blank.traj": "empty: only white space",
+        "cut.traj": "JSON that is cut short (Unterminated string starting at character 413)",
+        "empty.traj": "empty file",
+        "packed.traj.gz": "the gzip data is cut short",
+        "shape.json": "JSON of another shape (Expected array | null, got object - at $.history)",
+        "text.traj": "not JSON",
+    }
+    assert dict(report.ignored) == {
+        "empty.json": "empty file",
+        "half.json": "JSON that is cut short (Expecting value at character 6)",
+        "kind.json": "JSON that no format claims",
+        "notes.md": "not JSON",
+    }
+    assert {one["path"]: one["status"] for one in sources(store)} == (
+        {path: "rejected" for path, _ in report.rejected}
+        | {path: "ignored" for path, _ in report.ignored}
+        | dict.fromkeys(("good.traj", "big.traj", "spoilt.traj"), "ingested")
+    )
+    observations = {
+        run.task_id: next(iter(store.read(run.run_id, types=("agent.step",)))).payload[
+            "observation"
+        ]
+        for run in store.runs()
+    }
+    assert observations == {"good": "a.py", "big": big, "spoilt": "half \ufffd char"}
+    assert store.verify().ok
+
+
+def test_what_is_written_of_a_run(store, tmp_path):
+    path = write(tmp_path / "a/org__repo-1.traj.json", mini_file())
+    ingest(store, [tmp_path])
+    digest = sha256(path.read_bytes()).hexdigest()
+    (run,) = store.runs()
+    assert run.run_id == f"org__repo-1~{digest[:10]}"
+    assert (run.source_id, run.repo, run.model) == (digest[:16], "org/repo", "some/model")
+    assert run.config == {"model": {"model_name": "some/model"}}
+    created, first, second, end = store.read(run.run_id)
+    assert (created.type, first.type, second.type) == ("run.created", "agent.step", "agent.step")
+    assert [event.cause for event in (created, first, second, end)] == [None, 1, 2, 3]
+    assert first.payload["calls"] == [
+        {
+            "id": "",
+            "name": "bash",
+            "arguments": None,
+            "text": "ls",
+            "observation": first.payload["observation"],
+            "status": "ok",
+            "exit_code": 0,
+        }
+    ]
+    assert end.type == "run.completed"
+    assert end.payload == {
+        "exit_status": "Submitted",
+        "submission": "the patch",
+        "usage": {"cost_usd": 0.5},
+    }
+    assert sources(store) == [
+        {
+            "source_id": digest[:16],
+            "path": "a/org__repo-1.traj.json",
+            "root": str(tmp_path),
+            "digest": digest,
+            "bytes": path.stat().st_size,
+            "format": "mini-swe-agent",
+            "format_version": "1",
+            "status": "ingested",
+            "n_runs": 1,
+            "n_steps": 2,
+            "notes": [],
+        }
+    ]
+
+
+def test_many_runs_in_a_source_and_their_labels(store, tmp_path):
+    write(tmp_path / "x.json", [tau_result(), tau_result(trial=1, reward=0.0), "junk"])
+    report = ingest(store, [tmp_path])
+    assert (report.runs, report.steps) == (2, 4)
+    assert report.notes == ["x.json: result 2 names no task and was left out"]
+    digest = sources(store)[0]["digest"]
+    assert [run.run_id for run in store.runs()] == [
+        f"tau-bench:airline:0~{digest[:10]}.{number}" for number in (0, 1)
+    ]
+    events = store.read("@workspace", types=("outcome.recorded",))
+    assert [event.payload for event in events] == [
+        {"run": run.run_id, "outcome": outcome, "score": score, "source": "tau-bench reward"}
+        for run, outcome, score in zip(
+            store.runs(), ("success", "failure"), (1.0, 0.0), strict=True
+        )
+    ]
+
+
+def test_ingesting_again_appends_nothing_and_says_so(store, tmp_path):
+    write(tmp_path / "a.traj", swe_file())
+    write(tmp_path / "b.traj", swe_file())
+    write(tmp_path / "c.traj", b"")
+    write(tmp_path / "d.txt", b"x")
+    first = ingest(store, [tmp_path])
+    assert (first.ingested, first.duplicates, first.duplicate_of) == (1, 1, [("b.traj", "a.traj")])
+    before = store.last_seq()
+    again = ingest(store, [tmp_path])
+    assert store.last_seq() == before
+    assert adds_up(again)
+    assert (again.ingested, again.duplicates, again.runs, again.steps) == (0, 2, 0, 0)
+    assert "nothing new: the log holds all of this already" in again.notes
+    assert "nothing new" not in str(first.notes)
+
+
+def test_a_compressed_copy_is_a_duplicate(store, tmp_path):
+    path = write(tmp_path / "a.traj", swe_file())
+    write(tmp_path / "b.traj.gz", gzip.compress(path.read_bytes()))
+    report = ingest(store, [tmp_path])
+    assert (report.ingested, report.duplicates) == (1, 1)
+    assert [one["status"] for one in sources(store)] == ["ingested", "duplicate"]
+
+
+def test_a_file_that_grew_is_a_new_run_and_the_rest_is_not(store, tmp_path):
+    write(tmp_path / "a.traj", swe_file())
+    write(tmp_path / "b.traj", swe_file(swe_step("pwd\n")))
+    ingest(store, [tmp_path])
+    write(tmp_path / "a.traj", swe_file(swe_step(), swe_step("submit\n")))
+    report = ingest(store, [tmp_path])
+    assert (report.ingested, report.duplicates, len(store.runs())) == (1, 1, 3)
+
+
+def test_a_file_that_was_mended_is_taken(store, tmp_path):
+    write(tmp_path / "a.traj", b"")
+    assert ingest(store, [tmp_path]).rejected == [("a.traj", "empty file")]
+    write(tmp_path / "a.traj", swe_file())
+    assert ingest(store, [tmp_path]).ingested == 1
+
+
+def test_files_that_were_named_must_be_trajectories(store, tmp_path):
+    report = write(tmp_path / "report.json", {"a": {"resolved": True}})
+    notes = write(tmp_path / "notes.md", b"x")
+    good = write(tmp_path / "x.txt", swe_file())
+    found = ingest(store, [report, notes, good])
+    assert (found.ingested, found.ignored) == (1, [])
+    assert found.rejected == [
+        ("report.json", "a label report, no trajectory"),
+        ("notes.md", "not JSON"),
+    ]
+
+
+def test_reports_and_predictions_are_ignored_with_a_hint(store, tmp_path):
+    write(tmp_path / "x.traj", swe_file())
+    write(tmp_path / "report.json", {"a": {"resolved": True}})
+    write(tmp_path / "preds.jsonl", b'{"instance_id": "a", "model_patch": ""}\n{"a": 1}\n')
+    write(tmp_path / "rows.jsonl", b'{"a": 1}\n{"a": 2}\n')
+    write(tmp_path / "bad.jsonl", b'{"a": 1}\n{"a": \n')
+    report = ingest(store, [tmp_path])
+    assert dict(report.ignored) == {
+        "preds.jsonl": "predictions, no trajectory",
+        "report.json": "a label report, no trajectory",
+        "rows.jsonl": "JSON that no format claims",
+    }
+    assert [path for path, _ in report.rejected] == ["bad.jsonl"]
+    assert report.rejected[0][1].startswith("line 2: ")
+    assert report.notes == ["1 file looks like a label report: pass --labels"]
+    labelled = ingest(store, [tmp_path], labels=tmp_path / "report.json")
+    assert labelled.labels.unmatched == 1
+    assert not any("--labels" in note for note in labelled.notes)
+
+
+def test_a_format_that_is_named_takes_what_looks_like_it(store, tmp_path):
+    write(tmp_path / "a.traj", swe_file())
+    write(tmp_path / "b.jsonl", json.dumps(native()).encode())
+    write(tmp_path / "c.json", mini_file())
+    report = ingest(store, [tmp_path], format="native")
+    assert report.by_format == {"native": {"files": 1, "runs": 1, "steps": 1}}
+    assert [path for path, _ in report.rejected] == ["a.traj"]
+    assert [path for path, _ in report.ignored] == ["c.json"]
+    with pytest.raises(UsageError, match="no format is called 'nativ'"):
+        ingest(store, [tmp_path], format="nativ")
+
+
+def test_nothing_is_written_when_an_argument_is_wrong(store, tmp_path):
+    write(tmp_path / "a.traj", swe_file())
+    with pytest.raises(UsageError):
+        ingest(store, [tmp_path, tmp_path / "gone"])
+    with pytest.raises(LabelError):
+        ingest(store, [tmp_path], labels=write(tmp_path / "l.json", {}))
+    assert store.last_seq() == 0
+
+
+def test_a_run_that_cannot_be_written_costs_its_file_whole(store, tmp_path):
+    text = "x" * (65 * 2**20)
+    lines = [native("a"), native("b", steps=[{"action": "cat", "observation": text}])]
+    write(tmp_path / "x.jsonl", b"\n".join(json.dumps(line).encode() for line in lines))
+    write(tmp_path / "y.jsonl", json.dumps(native("c")).encode())
+    report = ingest(store, [tmp_path])
+    assert adds_up(report)
+    assert [run.task_id for run in store.runs()] == ["c"]
+    ((path, reason),) = report.rejected
+    assert path == "x.jsonl"
+    assert "observation" in reason
+
+
+def test_a_source_without_a_run_is_rejected(store, tmp_path):
+    line = json.dumps(native(steps=[{"action": 1}])).encode()
+    write(tmp_path / "x.jsonl", line + b"\n" + line)
+    ((_, reason),) = ingest(store, [tmp_path]).rejected
+    assert reason.startswith("no run in it (line 1: ")
+
+
+def test_groups_do_not_change_the_result(tmp_path, monkeypatch):
+    for number in range(7):
+        write(tmp_path / f"{number}.traj", swe_file(swe_step(f"echo {number}\n")))
+    found = []
+    for files, size in ((200, 2**26), (2, 2**26), (200, 1)):
+        monkeypatch.setattr("sag_research.ingest._pipeline._CHUNK_FILES", files)
+        monkeypatch.setattr("sag_research.ingest._pipeline._CHUNK_BYTES", size)
+        with SQLiteEventStore(":memory:") as store:
+            report = ingest(store, [tmp_path])
+            assert (report.ingested, store.verify().ok) == (7, True)
+            found.append([(run.run_id, store.head(run.run_id)) for run in store.runs()])
+    assert found[0] == found[1] == found[2]
+
+
+def test_an_interrupted_ingest_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    for number in range(6):
+        write(tmp_path / f"in/{number}.traj", swe_file(swe_step(f"echo {number}\n")))
+    monkeypatch.setattr("sag_research.ingest._pipeline._CHUNK_FILES", 2)
+    real, seen = SQLiteEventStore.create_run, []
+
+    def interrupted(self, run):
+        if run.kind == "agent":
+            seen.append(run)
+        if len(seen) == 4:
+            raise KeyboardInterrupt
+        return real(self, run)
+
+    with SQLiteEventStore(tmp_path / "log.sqlite") as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(SQLiteEventStore, "create_run", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                ingest(store, [tmp_path / "in"])
+        assert [run.task_id for run in store.runs()] == ["0", "1"]
+        report = ingest(store, [tmp_path / "in"])
+        assert (report.ingested, report.duplicates) == (4, 2)
+        assert store.verify().ok
+
+
+def test_names_that_are_no_text_are_shown_and_kept_as_text(store, tmp_path):
+    try:
+        write(tmp_path / "bad\udcff.traj", swe_file())
+    except OSError:
+        pytest.skip("this file system refuses such names")
+    report = ingest(store, [tmp_path])
+    assert (report.ingested, sources(store)[0]["path"]) == (1, "bad\ufffd.traj")
+    assert store.runs()[0].task_id == "bad\ufffd"
+
+
+def test_what_is_repaired_outside_the_steps_is_noted(store, tmp_path):
+    record = native(goal="half \ud835", config={"n": float("nan")}, submission="\x00")
+    write(tmp_path / "a.json", record)
+    report = ingest(store, [tmp_path])
+    (run,) = store.runs()
+    assert (run.goal, run.config) == ("half \ufffd", {"n": "nan"})
+    assert report.notes == [
+        f"a.json: {run.run_id}: {what} was repaired"
+        for what in ("goal", "config.n", "end.submission")
+    ]
+
+
+def test_the_report_shows_itself(store, tmp_path):
+    write(tmp_path / "<img src=x>.traj", b"")
+    write(tmp_path / "a.traj", swe_file())
+    write(tmp_path / "b.traj", swe_file())
+    report = ingest(store, [tmp_path])
+    assert repr(report) == (
+        "IngestReport(3 files: 1 ingested, 1 duplicates, 0 ignored, 1 rejected; 1 runs, 1 steps)"
+    )
+    assert "<img" not in report._repr_html_()
+    assert report.to_dict() == {
+        "files": 3,
+        "ingested": 1,
+        "runs": 1,
+        "steps": 1,
+        "duplicates": 1,
+        "ignored": [],
+        "rejected": [{"path": "<img src=x>.traj", "reason": "empty file"}],
+        "by_format": {"swe-agent": {"files": 1, "runs": 1, "steps": 1}},
+    }
+    assert list(report.table_["status"]) == ["rejected", "duplicate"]
+
+
+def test_a_bar_is_shown_to_people_only(tmp_path):
+    write(tmp_path / "a.traj", swe_file())
+    code = (
+        "import sys; from sag_research.ingest import ingest; "
+        "from sag_research.log import SQLiteEventStore; "
+        "ingest(SQLiteEventStore(':memory:'), sys.argv[1:])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert (done.stdout, done.stderr) == ("", "")
