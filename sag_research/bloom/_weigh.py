@@ -1,0 +1,104 @@
+"""Which entities of a graph tell most about it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["entity_table", "weigh_entities"]
+
+CHANGED_WEIGHT = 2.0
+"""What a run changes says more about it than what it reads."""
+CROWD = 10
+"""An event that names more entities than this (a listing) says less about each of them."""
+
+
+def weigh_entities(graph: Any) -> dict[str, float]:
+    """Weigh each entity: how many events here name it times how rare it is over all runs.
+
+    The weight is ``n * log(1 + N / df)`` (the tf-idf of text retrieval) with ``n`` events of
+    this graph that name the entity (one that names m > 10 entities counts 10 / m), ``df`` runs
+    that name it and ``N`` runs in all; twice that if an event here changed it. ``df`` and ``N``
+    count the whole workspace where the graph knows it (node attribute ``runs_total``, graph
+    attribute ``runs_total``), else this graph.
+
+    Parameters
+    ----------
+    graph : networkx.MultiDiGraph
+        As made by :func:`~sag_research.bloom.bloom_graph`.
+
+    Returns
+    -------
+    dict of str to float
+        Weight by entity id, heaviest first, equal ones by id.
+
+    Examples
+    --------
+    >>> from sag_research.bloom import bloom_graph
+    >>> graph = bloom_graph([("r", 1), ("r", 2)], [("r", 1, "File|x|a"), ("r", 1, "File|x|b"),
+    ...                                            ("r", 2, "File|x|b")])
+    >>> list(weigh_entities(graph))
+    ['File|x|b', 'File|x|a']
+    """
+    here = sum(1 for _, label in graph.nodes(data="label") if label == "Run")
+    total = max(graph.graph.get("runs_total", 0), here, 1)
+    attention = {
+        event: min(1.0, CROWD / max(_named(graph, event), 1))
+        for event, label in graph.nodes(data="label")
+        if label == "Event"
+    }
+    weights = {}
+    for entity_id, data in graph.nodes(data=True):
+        if data["label"] == "Entity":
+            events, runs, changed = _readers(graph, entity_id)
+            rare = math.log1p(total / max(data.get("runs_total", 0), len(runs), 1))
+            told = sum(attention[event] for event in sorted(events))
+            weights[entity_id] = told * rare * (CHANGED_WEIGHT if changed else 1.0)
+    return dict(sorted(weights.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _named(graph: Any, event: str) -> int:
+    """Count the entities that an event names."""
+    return sum(graph.nodes[node]["label"] == "Entity" for node in graph.successors(event))
+
+
+def _readers(graph: Any, entity_id: str) -> tuple[set[str], set[str], set[str]]:
+    """Find the events that name an entity, their runs, and those events that changed it."""
+    events, runs, changed = set(), set(), set()
+    for event, _, type in graph.in_edges(entity_id, keys=True):
+        if graph.nodes[event]["label"] == "Event":
+            events.add(event)
+            runs.add(graph.nodes[event]["run_id"])
+            if type == "MUTATED":
+                changed.add(event)
+    return events, runs, changed
+
+
+def entity_table(graph: Any) -> pd.DataFrame:
+    """List the entities of a graph, the most telling first.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row an entity: ``entity_id, kind, scope, name``, ``mentions`` (times named here),
+        ``runs`` (runs of this graph that name it), ``mutated`` (events here that changed it),
+        ``steps`` (events here that name it), ``runs_total`` (runs of the workspace that name
+        it; at least ``runs``), ``weight``.
+    """
+    import pandas as pd
+
+    records = []
+    for entity_id, weight in weigh_entities(graph).items():
+        data = graph.nodes[entity_id]
+        events, runs, changed = _readers(graph, entity_id)
+        edges = graph.in_edges(entity_id, data=True)
+        mentions = sum(edge["n"] for event, _, edge in edges if event in events)
+        everywhere = max(data.get("runs_total", 0), len(runs))
+        names = (entity_id, data["kind"], data["scope"], data["name"])
+        numbers = (mentions, len(runs), len(changed), len(events), everywhere, weight)
+        records.append((*names, *numbers))
+    columns = "entity_id kind scope name mentions runs mutated steps runs_total weight"
+    return pd.DataFrame.from_records(records, columns=columns.split())

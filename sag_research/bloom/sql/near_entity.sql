@@ -1,0 +1,3 @@
+select entity_id from entities
+order by jaro_winkler_similarity(lower(name), lower($entity)) desc, entity_id
+limit 3

@@ -1,0 +1,148 @@
+"""The page as text: self-contained, inert, stable."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+import re
+from html.parser import HTMLParser
+from importlib.resources import files
+
+import pytest
+
+from sag_research.bloom import EventRow, RunRow, bloom_graph
+from sag_research.viz import Node, Scene, inline, page, scene
+from sag_research.viz._pyvis import LIBRARY, drawing_data, drawing_library
+from tests.viz.sample import graph
+
+HOSTILE = [
+    "</script><img src=x onerror=window.__pwned=1>",
+    "<a href='javascript:window.__pwned=1'>href</a>",
+    "javascript:window.__pwned=1",
+    "\x1b[31mred\x1b]8;;https://evil.example\x07link\x1b]8;;\x07",
+    "half \ud835 char",
+    "right to left \u202egnp.exe",
+    "${title} $$data {{ }} <!-- ]]>",
+    '"><svg onload=window.__pwned=1>',
+    "'); window.__pwned=1; ('",
+    "\u2028window.__pwned=1\u2029",
+]
+
+
+def hostile_graph():
+    """A graph that holds every hostile text in every place that a text can have."""
+    runs = [RunRow(text, None, None, text, text, text, text, text, text) for text in HOSTILE]
+    events, mentions, relations = [], [], []
+    for n, text in enumerate(HOSTILE):
+        events.append(EventRow(text, 1, "run.created", body=text))
+        events.append(EventRow(text, 2, step=n, thought=text, action=text, observation=text))
+        mentions += [(text, 2, f"File|{text}|{text}", "PROCESSED", 1, text),
+                     (text, 2, f"{text}|x|y", "PROCESSED", 1, text)]  # fmt: skip
+        relations.append((f"File|{text}|{text}", text, f"{text}|x|y", text, 2, text))
+    return bloom_graph(events, mentions, relations, runs)
+
+
+class Tags(HTMLParser):
+    """Collect the elements of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+
+def test_the_drawing_library_is_the_one_we_read():
+    path = files("pyvis").joinpath(*LIBRARY)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert digest == "1f20f0736f32cb9bedf8f6383b25cfea2f839e1abe80d6e8040b4d5bea378c69"
+
+
+def test_the_drawing_library_fits_into_a_script_element():
+    source = drawing_library()
+    assert source.isascii()
+    assert "</script" not in source.lower()
+    assert "<!--" not in source
+    assert "sourceMappingURL" not in source
+
+
+@pytest.mark.parametrize("layout", ["timeline", "force"])
+def test_the_same_scene_gives_the_same_bytes(layout):
+    assert page(scene(graph(), layout)) == page(scene(graph(), layout))
+
+
+def test_the_page_refers_to_nothing_outside():
+    tags = Tags(page(scene(hostile_graph()))).tags
+    for tag, attributes in tags:
+        assert not {"src", "href", "action", "background"} & attributes.keys(), tag
+        assert tag not in {"link", "iframe", "img", "object", "embed", "base", "form", "a"}
+    policies = [a["content"] for t, a in tags if a.get("http-equiv") == "Content-Security-Policy"]
+    assert policies == [
+        "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
+    ]
+
+
+def test_hostile_text_adds_no_element():
+    quiet = bloom_graph([("r", 1)], [("r", 1, "File|x|y")])
+    count = [tag for tag, _ in Tags(page(scene(quiet))).tags]
+    assert [tag for tag, _ in Tags(page(scene(hostile_graph()))).tags] == count
+
+
+def test_the_page_is_ascii_and_its_data_can_be_read_back():
+    text = page(scene(hostile_graph(), entities=1000))
+    assert text.isascii()
+    block = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    data = json.loads(block[1])
+    assert len(data["nodes"]) == len(data["texts"]) == len(data["kinds"])
+    assert len(data["edges"]) == len(data["links"])
+    assert any("<img src=x" in str(texts) for texts in data["texts"])
+    assert "\x1b" not in str(data)
+    assert not re.search("[\ud800-\udfff]", block[1])
+
+
+def test_pyvis_gets_numbers_and_no_text_of_others():
+    data = drawing_data(scene(hostile_graph(), entities=1000))
+    text = json.dumps(data)
+    assert "pwned" not in text
+    assert "evil" not in text
+    assert [node["id"] for node in data["nodes"]] == list(range(len(data["nodes"])))
+    assert not any("title" in item for item in (*data["nodes"], *data["edges"]))
+    assert data["options"]["physics"] == {"enabled": False}
+    assert all({"x", "y"} <= node.keys() for node in data["nodes"])
+
+
+def test_no_edge_is_lost_on_the_way_to_pyvis():
+    drawn = scene(graph())
+    data = drawing_data(drawn)
+    assert len(data["edges"]) == len(drawn.edges)
+    assert [(drawn.nodes[e["from"]].id, drawn.nodes[e["to"]].id) for e in data["edges"]] == [
+        (edge.source, edge.target) for edge in drawn.edges
+    ]
+
+
+def test_a_title_with_href_changes_only_texts():
+    def shell(name):
+        text = page(Scene(nodes=[Node(id="a", kind="File", label=name)], edges=[], layout="force"))
+        return re.sub(r'id="data">.*?</script>', "", text, flags=re.DOTALL)
+
+    assert shell("<a href=x>") == shell("harmless")
+
+
+def test_the_frame_is_sandboxed_and_holds_the_page_unchanged():
+    drawn = scene(hostile_graph())
+    frame = inline(drawn, height=480)
+    tags = Tags(frame).tags
+    assert len(tags) == 1
+    name, attributes = tags[0]
+    assert name == "iframe"
+    assert attributes["sandbox"] == "allow-scripts"
+    assert attributes["height"] == "480"
+    assert attributes["srcdoc"] == page(drawn)
+    assert html.unescape(re.search(r'srcdoc="([^"]*)"', frame)[1]) == page(drawn)
+
+
+def test_thirty_steps_are_a_small_page():
+    assert len(page(scene(graph()))) < 700_000
