@@ -29,6 +29,7 @@ __all__ = [
     "safe_file_name",
     "script_json",
     "strip_terminal",
+    "visible",
 ]
 
 REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
@@ -41,8 +42,7 @@ _TERMINAL: Final = re.compile(
     r"|\x1b[@-Z\\^_]"
     r"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
 )
-_REORDERS: Final = re.compile("[\u202a-\u202e\u2066-\u2069]")
-_INVISIBLE: Final = re.compile("[\u200b-\u200f\ufeff]")
+_INVISIBLE: Final = re.compile("[\u202a-\u202e\u2066-\u2069\u200b-\u200f\ufeff]")
 
 
 def escape(text: object) -> str:
@@ -114,14 +114,14 @@ def repair(text: str) -> str:
 
 
 def strip_terminal(text: str) -> str:
-    r"""Remove terminal codes, characters that reorder text, and controls but tab, LF and CR.
+    r"""Remove terminal codes and control characters other than tab, LF and CR.
 
     Examples
     --------
     >>> strip_terminal("\x1b[31mred\x1b[0m")
     'red'
     """
-    return _REORDERS.sub("", _TERMINAL.sub("", text))
+    return _TERMINAL.sub("", text)
 
 
 def clip(text: object, limit: int = 80) -> str:
@@ -134,6 +134,17 @@ def clip(text: object, limit: int = 80) -> str:
     """
     line = " ".join(strip_terminal(repair(str(text))).split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def visible(text: str) -> str:
+    r"""Show characters that reorder or hide text as what they are.
+
+    Examples
+    --------
+    >>> visible("gnp\u202eexe")
+    'gnp⟨U+202E⟩exe'
+    """
+    return _INVISIBLE.sub(lambda match: f"⟨U+{ord(match.group()):04X}⟩", text)
 
 
 def safe_file_name(text: str, suffix: str = "") -> str:

@@ -10,7 +10,7 @@ from string import Template
 from typing import Any
 
 from sag_research._text import atomic_write, escape, script_json
-from sag_research.viz._pyvis import drawing_data, drawing_library
+from sag_research.viz._pyvis import drawing_data, packed_library
 from sag_research.viz._scene import Scene
 from sag_research.viz._style import legend
 
@@ -39,7 +39,7 @@ def page(scene: Scene) -> str:
     return Template(_part("page.html")).substitute(
         title=escape(scene.title or "Bloomed graph").encode("ascii", "xmlcharrefreplace").decode(),
         style=_part("page.css"),
-        library=drawing_library(),
+        library=packed_library(),
         data=script_json(data),
         script=_part("page.js"),
     )

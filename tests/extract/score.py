@@ -16,6 +16,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from sag_research.extract import EntityExtractor, StepTexts
 from tests.extract.gold.check import KINDS, load_gold
 
@@ -130,6 +132,29 @@ def _print_table(table: dict[str, Score]) -> None:
         print(f"{kind:<14}{left}{right}")
 
 
+def intervals(
+    gold: list[Labelled], predicted: list[list[Span]], resamples: int = 1_000, seed: int = 7
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Give 95 % intervals of overall precision and recall, by resampling whole steps.
+
+    Mentions of one step stand or fall together, so steps are drawn, not mentions.
+    """
+    counts = np.array(
+        [
+            [len(part) for part in compare(entry, spans)]
+            for entry, spans in zip(gold, predicted, strict=True)
+        ]
+    )
+    rng = np.random.default_rng(seed)
+    sums = np.array(
+        [counts[rng.integers(0, len(counts), len(counts))].sum(axis=0) for _ in range(resamples)]
+    )
+    precision, recall = sums[:, 2] / sums[:, 1], sums[:, 2] / sums[:, 0]
+    low_high = [np.quantile(values, (0.025, 0.975)) for values in (precision, recall)]
+    (p_low, p_high), (r_low, r_high) = low_high
+    return (float(p_low), float(p_high)), (float(r_low), float(r_high))
+
+
 def _print_misses(gold: list[Labelled], predicted: list[list[Span]]) -> None:
     for entry, spans in zip(gold, predicted, strict=True):
         labels, counted, hits = compare(entry, spans)
@@ -158,6 +183,8 @@ def main() -> int:
     predicted = predict(gold, extractor)
     print(f"{extractor.version}, {part}: {len(gold)} steps")
     _print_table(score(gold, predicted))
+    (p_low, p_high), (r_low, r_high) = intervals(gold, predicted)
+    print(f"95 % over steps: precision {p_low:.3f}-{p_high:.3f}, recall {r_low:.3f}-{r_high:.3f}")
     if arguments.misses:
         _print_misses(gold, predicted)
     return 0

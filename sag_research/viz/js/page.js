@@ -1,7 +1,7 @@
 "use strict";
 // Draws the data block with vis-network. Every text goes to the page by textContent or to the
 // canvas by fillText: nothing here parses markup.
-(() => {
+const draw = () => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const FACE = "system-ui, 'DejaVu Sans', sans-serif";
@@ -248,4 +248,15 @@
     show(false);
   });
   window.bloom = { network, choose, release, data };
+};
+
+// The library is packed: a notebook that holds some drawings stays small.
+(async () => {
+  const packed = atob(document.getElementById("library").textContent);
+  const bytes = Uint8Array.from(packed, (character) => character.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const script = document.createElement("script");
+  script.textContent = await new Response(stream).text();
+  document.head.append(script);
+  draw();
 })();
