@@ -9,8 +9,6 @@ nodes are numbers, and texts travel beside them.
 
 from __future__ import annotations
 
-import base64
-import gzip
 import json
 import re
 from collections.abc import Sequence
@@ -31,7 +29,7 @@ from sag_research.viz._style import (
     tint,
 )
 
-__all__ = ["drawing_data", "drawing_library", "packed_library"]
+__all__ = ["drawing_data", "drawing_library"]
 
 LIBRARY: Final = ("templates", "lib", "vis-9.1.2", "vis-network.min.js")
 UNKNOWN: Final = "#999999"
@@ -56,13 +54,6 @@ def drawing_library() -> str:
     source = re.sub(r"(?m)^//# sourceMappingURL=.*$", "", path.read_text(encoding="utf-8"))
     # all other characters stand in string literals, where an escape means the same
     return re.sub(r"[^\x00-\x7f]", lambda m: f"\\u{ord(m.group()):04x}", source)
-
-
-@cache
-def packed_library() -> str:
-    """Pack the source (gzip, base64): 490 kB of script become 170 kB."""
-    packed = gzip.compress(drawing_library().encode("ascii"), compresslevel=9, mtime=0)
-    return base64.b64encode(packed).decode("ascii")
 
 
 def drawing_data(scene: Scene) -> dict[str, Any]:

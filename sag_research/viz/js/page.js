@@ -1,8 +1,7 @@
 "use strict";
 // Draws the data block with vis-network. Every text goes to the page by textContent or to the
 // canvas by fillText: nothing here parses markup.
-const draw = () => {
-  const data = JSON.parse(document.getElementById("data").textContent);
+const draw = (data) => {
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const FACE = "system-ui, 'DejaVu Sans', sans-serif";
 
@@ -250,13 +249,17 @@ const draw = () => {
   window.bloom = { network, choose, release, data };
 };
 
-// The library is packed: a notebook that holds some drawings stays small.
-(async () => {
-  const packed = atob(document.getElementById("library").textContent);
+// Data and library are packed: a notebook that holds some drawings stays small.
+const unpack = async (id) => {
+  const packed = atob(document.getElementById(id).textContent);
   const bytes = Uint8Array.from(packed, (character) => character.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).text();
+};
+
+(async () => {
   const script = document.createElement("script");
-  script.textContent = await new Response(stream).text();
+  script.textContent = await unpack("library");
   document.head.append(script);
-  draw();
+  draw(JSON.parse(await unpack("data")));
 })();

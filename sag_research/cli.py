@@ -1,0 +1,363 @@
+"""The command ``sag``: the Python API with flags."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import click
+
+from sag_research import __version__
+from sag_research._text import clip, repair, strip_terminal, visible
+from sag_research.errors import SagError
+
+if TYPE_CHECKING:
+    from sag_research.workspace import Workspace
+
+__all__ = ["main"]
+
+REJECTED = 3
+"""Exit code: done, but some inputs were rejected."""
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def main() -> NoReturn:
+    """Run the command line; every error a user can meet is one line on stderr."""
+    try:
+        code = sag.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except click.Abort:
+        click.echo("stopped", err=True)
+        code = 1
+    except SagError as error:
+        if "--debug" in sys.argv:
+            raise
+        click.echo(f"error: {_line(str(error))}", err=True)
+        code = error.exit_code
+    except BrokenPipeError:  # `sag … | head` is no error
+        sys.stderr.close()
+        code = 0
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _line(text: str) -> str:
+    return " ".join(visible(strip_terminal(repair(text))).split())
+
+
+def _with_workspace(command: Command) -> Command:
+    option = click.option(
+        "-w", "--workspace", metavar="FOLDER", help="Default: $SAG_WORKSPACE, else ./sag-workspace."
+    )
+    return option(command)
+
+
+def _with_json(command: Command) -> Command:
+    return click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")(
+        command
+    )
+
+
+def _workspace(path: str | None, *, create: bool = False) -> Workspace:
+    from sag_research.workspace import open as open_workspace
+
+    return open_workspace(path, create=create)
+
+
+def _print_json(value: Any) -> None:
+    click.echo(json.dumps(value, default=str, ensure_ascii=False, allow_nan=False))
+
+
+def _print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], width: int = 60) -> None:
+    """Print rows in columns; text of a trajectory is shortened and cannot move the cursor."""
+    cells = [[_cell(cell, width) for cell in row] for row in rows]
+    table = [list(columns), *cells]
+    widths = [max(len(row[i]) for row in table) for i in range(len(columns))]
+    for row in table:
+        click.echo("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip())
+
+
+def _cell(value: Any, width: int = 100) -> str:
+    return "" if value is None else visible(clip(value, width))
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="sag")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def sag(debug: bool) -> None:
+    """Study AI agents: ingest trajectories, query them, see them as a graph."""
+
+
+@sag.command()
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@_with_workspace
+@click.option("--labels", metavar="FILE", help="Report, folder of reports, or CSV.")
+@click.option("--format", "format_name", metavar="NAME", help="Default: content decides.")
+@_with_json
+def ingest(
+    paths: tuple[str, ...],
+    workspace: str | None,
+    labels: str | None,
+    format_name: str | None,
+    as_json: bool,
+) -> int:
+    """Read trajectories from files and folders into a workspace."""
+    with _workspace(workspace, create=True) as ws:
+        report = ws.ingest(*paths, labels=labels, format=format_name)
+    if as_json:
+        _print_json(report.to_dict())
+    else:
+        _print_ingest(report)
+    return REJECTED if report.rejected else 0
+
+
+def _print_ingest(report: Any) -> None:
+    click.echo(repr(report))
+    for name, counts in sorted(report.by_format.items()):
+        numbers = ", ".join(f"{count} {what}" for what, count in counts.items())
+        click.echo(f"  {name}: {numbers}")
+    for title, items in (("rejected", report.rejected), ("ignored", report.ignored)):
+        for path, reason in items[:20]:
+            click.echo(f"  {title}: {_cell(path)}: {_cell(reason, 120)}")
+        if len(items) > 20:
+            click.echo(f"  {title}: {len(items) - 20} more; see `sag sources`")
+    if report.labels is not None:
+        click.echo(f"  {report.labels!r}")
+    for note in report.notes:
+        click.echo(f"  note: {_cell(note, 200)}")
+
+
+@sag.command()
+@_with_workspace
+@click.option("--where", default="true", metavar="SQL", help="A condition on the view runs.")
+@_with_json
+def runs(workspace: str | None, where: str, as_json: bool) -> None:
+    """List the runs."""
+    columns = ("run_id", "model", "outcome", "detail", "exit_status", "n_steps", "cost_usd")
+    with _workspace(workspace) as ws:
+        frame = ws.runs(where)
+    if as_json:
+        _print_json({"runs": json.loads(frame.to_json(orient="records", date_format="iso"))})
+    else:
+        _print_table(columns, _plain(frame[list(columns)]))
+
+
+def _plain(frame: Any) -> list[list[Any]]:
+    filled = frame.astype(object).where(frame.notna(), None)
+    rows: list[list[Any]] = filled.to_numpy().tolist()
+    return rows
+
+
+@sag.command()
+@click.argument("run")
+@_with_workspace
+@_with_json
+def steps(run: str, workspace: str | None, as_json: bool) -> None:
+    """Show the steps of a RUN (an id, a unique prefix, or a task with one run)."""
+    columns = ["step", "tool", "exit_code", "action", "observation"]
+    with _workspace(workspace) as ws:
+        frame = ws.steps(run)
+    if as_json:
+        _print_json({"steps": json.loads(frame.to_json(orient="records"))})
+    else:
+        _print_table(columns, _plain(frame[columns]))
+
+
+@sag.command()
+@click.argument("query")
+@_with_workspace
+@_with_json
+def sql(query: str, workspace: str | None, as_json: bool) -> None:
+    """Run a DuckDB QUERY over the views (runs, steps, calls, events, outcomes, entities …)."""
+    with _workspace(workspace) as ws:
+        result = ws.sql(query)
+    if as_json:
+        _print_json({"columns": result.columns, "rows": [list(row) for row in result.rows()]})
+    else:
+        _print_table(result.columns, result.rows(), width=100)
+
+
+@sag.command()
+@_with_workspace
+@_with_json
+def info(workspace: str | None, as_json: bool) -> None:
+    """Say what the workspace holds."""
+    with _workspace(workspace) as ws:
+        facts = ws.info()
+    if as_json:
+        _print_json(facts)
+        return
+    click.echo(f"workspace {facts['path']}, digest {facts['digest']}")
+    for group in ("counts", "outcomes", "bytes"):
+        click.echo("  " + ", ".join(f"{n:,} {name}" for name, n in facts[group].items()))
+
+
+@sag.command()
+@_with_workspace
+@_with_json
+def sources(workspace: str | None, as_json: bool) -> None:
+    """List every file that was read, what became of it, and why."""
+    columns = ["status", "format", "n_runs", "n_steps", "path", "reason"]
+    with _workspace(workspace) as ws:
+        frame = ws.sources()
+    if as_json:
+        _print_json({"sources": json.loads(frame.to_json(orient="records"))})
+    else:
+        _print_table(columns, _plain(frame[columns]))
+
+
+@sag.command()
+@click.argument("file")
+@_with_workspace
+@_with_json
+def labels(file: str, workspace: str | None, as_json: bool) -> None:
+    """Record outcomes from a label FILE (report, folder of reports, or CSV)."""
+    with _workspace(workspace) as ws:
+        report = ws.label(file)
+    if as_json:
+        _print_json(report.to_dict())
+    else:
+        click.echo(repr(report))
+
+
+@sag.command()
+@click.argument("run")
+@_with_workspace
+@click.option("-o", "--output", required=True, metavar="FILE", help="The HTML file to write.")
+@click.option("--layout", type=click.Choice(["timeline", "force"]), default="timeline")
+@_with_json
+def graph(run: str, workspace: str | None, output: str, layout: str, as_json: bool) -> None:
+    """Draw a RUN's bloomed graph as one self-contained HTML file."""
+    with _workspace(workspace) as ws:
+        bloomed = ws.bloom(run)
+        path = bloomed.to_html(output, layout=layout)
+    if as_json:
+        counts = bloomed.counts_.to_dict(orient="records")
+        _print_json({"path": str(path), "counts": counts})
+    else:
+        click.echo(f"{path}: {bloomed!r}")
+
+
+@sag.command()
+@click.argument("run")
+@_with_workspace
+@click.option("--at", type=int, metavar="N", help="The child sees events 1..N.")
+@click.option("--step", type=int, metavar="N", help="The child sees all up to step N.")
+@_with_json
+def fork(run: str, workspace: str | None, at: int | None, step: int | None, as_json: bool) -> None:
+    """Branch a RUN at an event or a step."""
+    with _workspace(workspace) as ws:
+        child = ws.fork(run, at=at, step=step)
+    if as_json:
+        _print_json({"run_id": child.run_id, "at": child.fork_position, "parent": child.parent_id})
+    else:
+        click.echo(f"{child.run_id}: sees events 1..{child.fork_position} of {child.parent_id}")
+
+
+@sag.command()
+@click.argument("run", required=False)
+@_with_workspace
+@_with_json
+def verify(run: str | None, workspace: str | None, as_json: bool) -> int:
+    """Check that the log (or one RUN) is what was written."""
+    with _workspace(workspace) as ws:
+        report = ws.verify(run)
+    if as_json:
+        _print_json(report.to_dict())
+    else:
+        click.echo(repr(report))
+        for problem in report.problems:
+            click.echo(f"  {_cell(problem.run)} at {problem.position}: {problem.problem}")
+    return 0 if report.ok else 1
+
+
+@sag.command()
+@_with_workspace
+@click.option("--after", type=int, metavar="SEQ", help="Default: only events still to come.")
+@click.option("--follow/--once", default=True, help="Wait for more, or stop at the end.")
+@_with_json
+def tail(workspace: str | None, after: int | None, follow: bool, as_json: bool) -> None:
+    """Follow the log while it is written."""
+    with _workspace(workspace) as ws:
+        start = ws.store.last_seq() if after is None else after
+        events = ws.store.follow(start) if follow else ws.store.tail(start)
+        for event in events:
+            if as_json:
+                _print_json({"seq": event.seq, "run": event.run_id, "position": event.position,
+                             "type": event.type, "payload": event.payload})  # fmt: skip
+            else:
+                payload = _cell(json.dumps(event.payload, ensure_ascii=False))
+                run_id, kind = _cell(event.run_id, 60), _cell(event.type, 40)
+                click.echo(f"{event.seq}  {run_id}  {kind}  {payload}")
+
+
+@sag.command()
+@_with_workspace
+@_with_json
+def rebuild(workspace: str | None, as_json: bool) -> None:
+    """Throw the warehouse away and project the whole log again."""
+    with _workspace(workspace) as ws:
+        report = ws.rebuild()
+    if as_json:
+        _print_json({"events": report.events, "watermark": report.watermark})
+    else:
+        click.echo(f"{report.events:,} events projected")
+
+
+@sag.group()
+def export() -> None:
+    """Write the data for other programs."""
+
+
+@export.command("duckdb")
+@_with_workspace
+@click.option("-o", "--output", required=True, metavar="FILE")
+def export_duckdb(workspace: str | None, output: str) -> None:
+    """Write all views as tables of a plain .duckdb file."""
+    with _workspace(workspace) as ws:
+        click.echo(str(ws.export_duckdb(output)))
+
+
+@sag.command()
+@_with_workspace
+@click.option("-o", "--output", required=True, metavar="FILE", help="The HTML file to write.")
+@click.option("--run", help="The run to draw; default: a long one that fits.")
+def report(workspace: str | None, output: str, run: str | None) -> None:
+    """Write the workspace on one HTML page: tables, and one run's graph."""
+    with _workspace(workspace) as ws:
+        click.echo(str(ws.report(output, run)))
+
+
+@sag.command()
+@click.option("-o", "--output", default="sag-demo", metavar="FOLDER", show_default=True)
+def demo(output: str) -> None:
+    """Do the main job on the bundled data: ingest, query, bloom, report."""
+    from sag_research.viz import report_tables
+    from sag_research.workspace import bundled
+
+    data, folder = bundled("bugfix"), Path(output)
+    with _workspace(str(folder / "workspace"), create=True) as ws:
+        _print_ingest(ws.ingest(data, labels=data / "labels.csv"))
+        for title, _, table in report_tables(ws.sql):
+            click.echo(f"\n{title}")
+            _print_table(table.columns, table.rows()[:12])
+        path = ws.report(folder / "report.html")
+        click.echo(f"\nReport with a graph: {path}")
+        click.echo(f"Go on: sag runs -w {folder / 'workspace'}")
+
+
+@sag.command()
+@click.argument("folder", default="notebooks")
+def lab(folder: str) -> None:
+    """Open the notebooks in JupyterLab (needs the extra `lab`)."""
+    import subprocess
+    from importlib.util import find_spec
+
+    if find_spec("jupyterlab") is None:
+        raise SagError("JupyterLab is not installed", fix="pip install 'sag-research[lab]'")
+    sys.exit(subprocess.call([sys.executable, "-m", "jupyterlab", folder]))

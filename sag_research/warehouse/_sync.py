@@ -1,0 +1,286 @@
+"""Bringing the Parquet segments up to the log's end.
+
+A sync takes a lock without waiting, fixes its target first (else it would never end while an
+agent writes), writes files under temporary names and publishes the manifest last. Killed at
+any moment it leaves a warehouse that can be read, and some files that the next sync removes.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from hashlib import blake2b
+from io import BytesIO
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from sag_research._text import atomic_write
+from sag_research.errors import WarehouseError
+from sag_research.extract import EntityExtractor
+from sag_research.log import SQLiteEventStore
+from sag_research.warehouse._manifest import (
+    DamagedManifest,
+    Dead,
+    Manifest,
+    Segment,
+    read_manifest,
+    write_manifest,
+)
+from sag_research.warehouse._project import Projector, chunked
+from sag_research.warehouse._tables import (
+    BASE_TABLES,
+    DICTIONARY,
+    MENTION_TABLES,
+    PROJECTION,
+    SCHEMAS,
+    SORT,
+)
+
+__all__ = ["SEGMENT_EVENTS", "SyncReport", "fits", "sync"]
+
+SEGMENT_EVENTS: Final = 50_000
+ROW_GROUP: Final = 2_048
+CHUNK: Final = 2_000
+GRACE_SECONDS: Final = 600.0
+LOCK: Final = "lock.sqlite"
+
+
+class SyncReport(msgspec.Struct, frozen=True):
+    """Result of a sync.
+
+    Attributes
+    ----------
+    done : bool
+        False where another process was syncing; nothing was done then.
+    events : int
+        Events projected.
+    watermark : int
+        Sequence number up to which the segments reach.
+    rebuilt : bool
+        Whether the warehouse was built from nothing.
+    """
+
+    done: bool
+    events: int
+    watermark: int
+    rebuilt: bool
+
+
+def sync(
+    store: SQLiteEventStore, folder: Path, extractor: EntityExtractor, *, rebuild: bool = False
+) -> SyncReport:
+    """Project all events that the segments do not hold yet, or with ``rebuild`` all there are.
+
+    Raises
+    ------
+    WarehouseError
+        If the manifest is of a newer version, or it or an open segment is damaged (``rebuild``
+        mends the latter), or the folder cannot be locked.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with _lock(folder) as mine:
+        if not mine:
+            return SyncReport(False, 0, read_manifest(folder).watermark, False)
+        old = _readable(folder) if rebuild else read_manifest(folder)
+        usable = not rebuild and fits(old, store, extractor.version)
+        start = old if usable else _empty(old, store, extractor)
+        target = store.last_seq()
+        made: list[Segment] = []
+        if target > start.watermark:
+            projector = Projector(store, extractor)
+            for k in range(start.watermark // SEGMENT_EVENTS, -(-target // SEGMENT_EVENTS)):
+                made += _build(store, projector, folder, start, k, target, extractor.version)
+        if made or start is not old:
+            new = _next(old, start, made, target, store.digest_at(target))
+            write_manifest(folder, new)
+            _sync_folder(folder)
+            old = new
+        _collect(folder, old)
+    rebuilt = start.watermark == 0
+    return SyncReport(True, target - start.watermark, target, rebuilt)
+
+
+def fits(manifest: Manifest, store: SQLiteEventStore, extractor: str) -> bool:
+    """Tell whether the segments are a projection of this log's beginning.
+
+    After a power cut a log may have lost its last events and given their numbers to others;
+    the digest at the watermark tells.
+    """
+    same = (manifest.log_id, manifest.projection, manifest.extractor)
+    if same != (store.log_id, PROJECTION, extractor):
+        return False
+    return store.digest_at(manifest.watermark) == manifest.watermark_digest
+
+
+def _readable(folder: Path) -> Manifest:
+    """Read the manifest, or take the warehouse for empty where it is damaged."""
+    try:
+        return read_manifest(folder)
+    except DamagedManifest:
+        return Manifest()
+
+
+def _empty(old: Manifest, store: SQLiteEventStore, extractor: EntityExtractor) -> Manifest:
+    return Manifest(
+        projection=PROJECTION,
+        extractor=extractor.version,
+        generation=old.generation,
+        log_id=store.log_id,
+    )
+
+
+def _next(
+    old: Manifest, start: Manifest, made: Sequence[Segment], target: int, digest: str | None
+) -> Manifest:
+    replaced = {(segment.table, segment.k) for segment in made}
+    kept = [s for s in start.segments if (s.table, s.k) not in replaced]
+    segments = sorted([*kept, *made], key=lambda s: (s.table, s.k))
+    live = {segment.file for segment in segments}
+    now = time.time()
+    gone = [s.file for s in old.segments if s.file not in live]
+    dead = [d for d in old.dead if d.file not in live] + [Dead(file, now) for file in gone]
+    return msgspec.structs.replace(
+        start,
+        generation=old.generation + 1,
+        watermark=target,
+        watermark_digest=digest,
+        segments=tuple(segments),
+        dead=tuple(dead),
+    )
+
+
+def _build(
+    store: SQLiteEventStore,
+    projector: Projector,
+    folder: Path,
+    start: Manifest,
+    k: int,
+    target: int,
+    version: str,
+) -> list[Segment]:
+    """Write the files of one segment: what the open ones hold, and the new events."""
+    lo, end = max(start.watermark, k * SEGMENT_EVENTS), (k + 1) * SEGMENT_EVENTS
+    parts: dict[str, list[pa.Table]] = {}
+    for events in chunked(store.tail(lo, min(end, target)), CHUNK):
+        for table, rows in projector.project(events).items():
+            parts.setdefault(table, []).append(rows)
+    sealed = target >= end
+    made = []
+    for table in (*BASE_TABLES, *MENTION_TABLES):
+        held = [s for s in start.segments if (s.table, s.k) == (table, k)]
+        new = parts.pop(table, [])
+        if new or (sealed and held and not held[0].sealed):
+            old = [_read(folder, segment) for segment in held]
+            made.append(_write(folder, table, k, [*old, *new], sealed, version))
+    return made
+
+
+def _read(folder: Path, segment: Segment) -> pa.Table:
+    try:
+        return pq.read_table(folder / segment.file, schema=SCHEMAS[segment.table])
+    except (OSError, pa.ArrowInvalid) as error:
+        raise WarehouseError(
+            f"{folder / segment.file} is missing or damaged",
+            why=str(error),
+            fix="run `sag rebuild`",
+        ) from error
+
+
+def _write(
+    folder: Path, table: str, k: int, parts: list[pa.Table], sealed: bool, version: str
+) -> Segment:
+    data = _encode(table, parts)
+    digest = blake2b(data, digest_size=8).hexdigest()
+    place = f"mentions/{version}" if table in MENTION_TABLES else "segments"
+    file = f"{place}/{table}-{k:05d}-{digest}.parquet"
+    if not (folder / place).exists():
+        (folder / place).mkdir(parents=True)
+        _sync_folder((folder / place).parent)
+    with atomic_write(folder / file) as out:
+        out.write(data)
+    _sync_folder(folder / place)
+    rows = sum(part.num_rows for part in parts)
+    return Segment(table=table, k=k, file=file, rows=rows, bytes=len(data), sealed=sealed)
+
+
+def _encode(table: str, parts: list[pa.Table]) -> memoryview:
+    """Sort rows and write them as Parquet; the bytes depend on the rows alone.
+
+    Only the keys are sorted whole. The rows are taken from contiguous memory, one row group at a
+    time: taking from many small pieces would first copy all of them, each time.
+    """
+    rows = pa.concat_tables(parts).combine_chunks()
+    keys = [name for name, _ in SORT[table]]
+    order = pc.sort_indices(rows.select(keys), sort_keys=SORT[table])
+    buffer = BytesIO()
+    with pq.ParquetWriter(
+        buffer,
+        SCHEMAS[table],
+        compression="zstd",
+        compression_level=3,
+        use_dictionary=[name for name in rows.column_names if name in DICTIONARY],
+        write_statistics=[f.name for f in SCHEMAS[table] if f.type != pa.large_string()],
+    ) as writer:
+        for start in range(0, rows.num_rows, ROW_GROUP):
+            writer.write_table(rows.take(order[start : start + ROW_GROUP]), ROW_GROUP)
+    return buffer.getbuffer()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make renames last through a power cut, where the system can do that for folders."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _collect(folder: Path, manifest: Manifest) -> None:
+    """Remove files that no manifest names, and dead ones that no reader can still be using."""
+    now = time.time()
+    young = {dead.file for dead in manifest.dead if now - dead.time < GRACE_SECONDS}
+    keep = young | {segment.file for segment in manifest.segments}
+    # a killed sync also leaves half-written files; nobody else writes while we hold the lock
+    places = ("segments/*", "mentions/*/*", ".manifest.json.*.tmp")
+    for path in (path for place in places for path in folder.glob(place)):
+        if path.relative_to(folder).as_posix() not in keep:
+            path.unlink(missing_ok=True)
+    if len(young) < len(manifest.dead):
+        dead = tuple(dead for dead in manifest.dead if dead.file in young)
+        write_manifest(folder, msgspec.structs.replace(manifest, dead=dead))
+
+
+@contextmanager
+def _lock(folder: Path) -> Iterator[bool]:
+    """Take the writer's lock without waiting; the system frees it when the process dies."""
+    try:
+        connection = sqlite3.connect(folder / LOCK, timeout=0, isolation_level=None)
+    except sqlite3.OperationalError as error:
+        raise _no_lock(folder, error) from error
+    with closing(connection) as db:
+        try:
+            db.execute("BEGIN EXCLUSIVE")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                raise _no_lock(folder, error) from error
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            db.execute("ROLLBACK")
+
+
+def _no_lock(folder: Path, error: sqlite3.Error) -> WarehouseError:
+    fix = "check that the folder may be written"
+    return WarehouseError(f"{folder} cannot be locked", why=str(error), fix=fix)

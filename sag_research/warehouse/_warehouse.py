@@ -1,0 +1,396 @@
+"""The DuckDB side: views over Parquet segments and the log's tail."""
+
+from __future__ import annotations
+
+import re
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, Final, TypeAlias, TypeVar
+
+import duckdb
+import pyarrow as pa
+
+from sag_research.errors import QueryError, StoreError, UsageError, WarehouseError
+from sag_research.extract import EntityExtractor
+from sag_research.log import SQLiteEventStore
+from sag_research.warehouse._manifest import Manifest, read_manifest
+from sag_research.warehouse._project import Projector, chunked
+from sag_research.warehouse._result import QueryResult
+from sag_research.warehouse._sync import CHUNK, SyncReport, fits, sync
+from sag_research.warehouse._tables import SCHEMAS
+
+__all__ = ["VIEWS", "Warehouse"]
+
+TAIL_EVENTS: Final = 5_000
+"""A longer tail is written to segments before the next query."""
+
+VIEWS: Final = (
+    "runs", "steps", "steps_all", "calls", "events", "outcomes", "entities", "mentions",
+    "relations", "sources",
+)  # fmt: skip
+
+_TYPES: Final = {
+    pa.int32(): "INTEGER",
+    pa.int64(): "BIGINT",
+    pa.float64(): "DOUBLE",
+    pa.bool_(): "BOOLEAN",
+    pa.binary(): "BLOB",
+    pa.string(): "VARCHAR",
+    pa.large_string(): "VARCHAR",
+    pa.timestamp("us"): "TIMESTAMP",
+    pa.list_(pa.string()): "VARCHAR[]",
+}
+
+
+_T = TypeVar("_T")
+_Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any] | None
+_Stamp: TypeAlias = tuple[int, int, int] | None
+
+_NEVER: Final = (-1, -1, -1)
+"""The stamp of no manifest: the next refresh starts from nothing."""
+
+
+class Warehouse:
+    """Analytical queries over everything in a log.
+
+    Parameters
+    ----------
+    folder : path-like or None
+        Where the Parquet segments are; ``None`` keeps everything in memory.
+    store : SQLiteEventStore
+        The log. Nothing in the warehouse is lost with it.
+    extractor : EntityExtractor, optional
+        Default: the shipped rules.
+
+    Notes
+    -----
+    Readers take no lock. The manifest is read before the log, so an event is never missed;
+    events after the manifest's watermark are held in memory.
+
+    Attributes
+    ----------
+    folder : pathlib.Path or None
+    connection : duckdb.DuckDBPyConnection
+        Shows the state of the last :meth:`refresh` or :meth:`sql`.
+    """
+
+    def __init__(
+        self,
+        folder: str | PathLike[str] | None,
+        store: SQLiteEventStore,
+        *,
+        extractor: EntityExtractor | None = None,
+    ) -> None:
+        # absolute: a notebook may change its working directory later
+        self.folder = None if folder is None else Path(fspath(folder)).absolute()
+        self._store = store
+        self._extractor = extractor or EntityExtractor()
+        self._lock = threading.RLock()
+        self._manifest = Manifest()
+        self._stamp: _Stamp = None
+        self._loaded = 0
+        self._loaded_digest: str | None = None
+        self._projector = Projector(store, self._extractor)
+        self._parents: dict[str, tuple[str, int]] = {}
+        self.connection = duckdb.connect(":memory:")
+        # a connection of its own, so that a user's unfinished result or transaction is not touched
+        self._follower = self.connection.cursor()
+        self._prepare()
+
+    def __repr__(self) -> str:
+        return f"Warehouse({'in memory' if self.folder is None else str(self.folder)!r})"
+
+    def close(self) -> None:
+        """Close the DuckDB connection."""
+        self._follower.close()
+        self.connection.close()
+
+    def _prepare(self) -> None:
+        self._follower.execute("SET autoinstall_known_extensions = false")
+        self._empty_tail()
+        self._define_views(Manifest())
+        views = files("sag_research.warehouse").joinpath("views.sql").read_text(encoding="utf-8")
+        self._follower.execute(views)
+
+    def _empty_tail(self) -> None:
+        # replaced, because DuckDB keeps the rows that are deleted from a table in memory
+        for table, schema in SCHEMAS.items():
+            columns = ", ".join(f'"{field.name}" {_TYPES[field.type]}' for field in schema)
+            self._follower.execute(f"CREATE OR REPLACE TABLE tail_{table} ({columns})")
+        self._follower.execute(
+            "CREATE OR REPLACE TABLE lineage"
+            " (run_id VARCHAR, writer_id VARCHAR, lo BIGINT, hi BIGINT)"
+        )
+
+    def _define_views(self, manifest: Manifest) -> None:
+        for table in SCHEMAS:
+            parts = [f"SELECT * FROM tail_{table}"]  # noqa: S608
+            if self.folder is not None and (names := manifest.files(table)):
+                paths = ", ".join(_file(self.folder / name) for name in names)
+                # a folder named like dataset=x is no column
+                segments = f"read_parquet([{paths}], hive_partitioning = false)"
+                parts.insert(0, f"SELECT * FROM {segments}")  # noqa: S608
+            body = " UNION ALL ".join(parts)
+            self._follower.execute(f"CREATE OR REPLACE VIEW base_{table} AS {body}")
+
+    # ---- following the log
+
+    def refresh(self) -> int:
+        """Make everything committed to the log visible; returns the number of events loaded.
+
+        Raises
+        ------
+        WarehouseError
+            If the manifest or a segment is damaged, or of a newer version.
+        """
+        with self._lock:
+            stamp = self._manifest_stamp()
+            # numbers alone do not tell: after a power cut a log may give them out again
+            same = self._store.digest_at(self._loaded) == self._loaded_digest
+            if same and stamp == self._stamp and self._store.last_seq() == self._loaded:
+                return 0
+            with _Transaction(self._follower, self._forget):
+                if not same or stamp != self._stamp:
+                    self._load_manifest()
+                    self._stamp = stamp
+                return self._load_tail()
+
+    def _manifest_stamp(self) -> _Stamp:
+        if self.folder is None:
+            return None
+        try:
+            stat = (self.folder / "manifest.json").stat()
+        except FileNotFoundError:
+            return None
+        return stat.st_mtime_ns, stat.st_ino, stat.st_size
+
+    def _forget(self) -> None:
+        """After a failed refresh, start the next one from nothing."""
+        self._stamp, self._loaded, self._loaded_digest = _NEVER, 0, None
+
+    def _usable_manifest(self) -> Manifest:
+        found = Manifest() if self.folder is None else read_manifest(self.folder)
+        return found if fits(found, self._store, self._extractor.version) else Manifest()
+
+    def _load_manifest(self) -> None:
+        self._manifest = self._usable_manifest()
+        self._loaded = self._manifest.watermark
+        self._loaded_digest = self._manifest.watermark_digest
+        self._projector = Projector(self._store, self._extractor)
+        self._parents.clear()
+        self._empty_tail()
+        forks = """
+            SELECT run_id, parent_id, fork_position FROM base_run_rows
+            WHERE parent_id IS NOT NULL ORDER BY seq"""
+        try:
+            self._define_views(self._manifest)
+            self._add_lineage(self._follower.execute(forks).fetchall())
+        except duckdb.Error as error:
+            raise _damaged(error) from error
+
+    def _load_tail(self) -> int:
+        count = 0
+        for events in chunked(self._store.tail(self._loaded), CHUNK):
+            for table, rows in self._projector.project(events).items():
+                self._insert(f"tail_{table}", rows)
+                if table == "run_rows":
+                    columns = (rows["run_id"], rows["parent_id"], rows["fork_position"])
+                    forks = zip(*(column.to_pylist() for column in columns), strict=True)
+                    self._add_lineage([fork for fork in forks if fork[1] is not None])
+            count += len(events)
+            self._loaded = events[-1].seq or self._loaded
+            self._loaded_digest = events[-1].digest
+        return count
+
+    def _add_lineage(self, forks: Sequence[tuple[str, str, int]]) -> None:
+        """Note for each new fork which part of each ancestor it sees."""
+        rows = []
+        for run_id, parent, position in forks:
+            self._parents[run_id] = (parent, position)
+            writer: str | None = parent
+            hi = position
+            while writer is not None and hi > 0:
+                above, start = self._parents.get(writer, (None, 0))
+                if hi > start:
+                    rows.append((run_id, writer, start + 1, hi))
+                writer, hi = above, min(hi, start)
+        if rows:
+            names = ("run_id", "writer_id", "lo", "hi")
+            columns = {n: list(c) for n, c in zip(names, zip(*rows, strict=True), strict=True)}
+            self._insert("lineage", pa.table(columns))
+
+    def _insert(self, table: str, sag_rows: pa.Table) -> None:
+        # DuckDB finds the parameter by its name: half the time of registering it
+        self._follower.execute(f"INSERT INTO {table} SELECT * FROM sag_rows")  # noqa: S608
+
+    # ---- queries
+
+    def sql(self, query: str, parameters: _Parameters = None) -> QueryResult:
+        """Run one SQL query over the views; it sees everything committed to the log.
+
+        Parameters
+        ----------
+        query : str
+            DuckDB SQL. Values go into ``parameters``, never into the text.
+        parameters : sequence or mapping, optional
+            For ``?`` or ``$name``.
+
+        Raises
+        ------
+        QueryError
+            If DuckDB refuses the query.
+        WarehouseError
+            If the warehouse is damaged; :meth:`rebuild` mends it.
+        """
+        with self._lock:
+            if self._tail_is_long():
+                self._sync_if_allowed()
+            self.refresh()
+            try:
+                return self._again_if_lost(lambda: self._run(query, parameters))
+            except duckdb.Error as error:
+                raise (_damaged(error) if self._lost() else _query_error(error)) from error
+
+    def _run(self, query: str, parameters: _Parameters) -> QueryResult:
+        answer: duckdb.DuckDBPyRelation | None = self.connection.sql(query, params=parameters)
+        return QueryResult(pa.table({}) if answer is None else answer.to_arrow_table())
+
+    def _again_if_lost(self, work: Callable[[], _T]) -> _T:
+        """Do something once more if another process removed a file that it replaced."""
+        try:
+            return work()
+        except duckdb.IOException:
+            if not self._lost():
+                raise
+            self._forget()
+            self.refresh()
+            return work()
+
+    def _lost(self) -> bool:
+        """Tell whether a file is missing that the manifest, as this reader knows it, names."""
+        folder = self.folder
+        if folder is None:
+            return False
+        return not all((folder / segment.file).exists() for segment in self._manifest.segments)
+
+    def _tail_is_long(self) -> bool:
+        """Tell whether a tail should go to segments before it is held in memory."""
+        if self.folder is None:
+            return False
+        known = self._manifest_stamp() == self._stamp
+        manifest = self._manifest if known else self._usable_manifest()
+        return self._store.last_seq() - manifest.watermark > TAIL_EVENTS
+
+    def _sync_if_allowed(self) -> None:
+        """Shorten the tail; a folder that may not be written costs speed, not the answer."""
+        try:
+            self.sync()
+        except (OSError, StoreError, WarehouseError) as error:
+            warnings.warn(f"the warehouse could not be brought up to date: {error}", stacklevel=3)
+
+    # ---- upkeep
+
+    def sync(self) -> SyncReport:
+        """Write the tail into segments; does nothing where another process is at it."""
+        if self.folder is None:
+            return SyncReport(False, 0, 0, False)
+        report = sync(self._store, self.folder, self._extractor)
+        self.refresh()
+        return report
+
+    def rebuild(self) -> SyncReport:
+        """Throw the segments away and project the whole log again.
+
+        Raises
+        ------
+        UsageError
+            If the warehouse is in memory only, or another process is syncing.
+        """
+        if self.folder is None:
+            raise UsageError("a warehouse in memory has nothing to rebuild")
+        report = sync(self._store, self.folder, self._extractor, rebuild=True)
+        if not report.done:
+            raise UsageError("another process is syncing this warehouse", fix="try again later")
+        self.refresh()
+        return report
+
+    def export_duckdb(self, path: str | PathLike[str]) -> Path:
+        """Write all views as tables of a plain ``.duckdb`` file, for other programs.
+
+        Raises
+        ------
+        UsageError
+            If the file exists or cannot be written.
+        """
+        target = Path(fspath(path))
+        if target.exists():
+            raise UsageError(f"{target} exists", fix="choose another name or remove it")
+        with self._lock:
+            self.refresh()
+            try:
+                self._again_if_lost(lambda: self._export(target))
+            except duckdb.Error as error:
+                raise UsageError(f"{target} cannot be written", why=_first_lines(error)) from error
+        return target
+
+    def _export(self, target: Path) -> None:
+        # whole or not at all
+        partial = target.with_name(f".{target.name}.partial")
+        partial.unlink(missing_ok=True)
+        try:
+            self._follower.execute(f"ATTACH {_quoted(partial.as_posix())} AS sag_export")
+            try:
+                for view in VIEWS:
+                    self._follower.execute(f"CREATE TABLE sag_export.{view} AS FROM {view}")
+            finally:
+                self._follower.execute("DETACH sag_export")
+            partial.rename(target)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+class _Transaction:
+    """A DuckDB transaction in which views and tail change together."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, on_error: Any) -> None:
+        self._connection, self._on_error = connection, on_error
+
+    def __enter__(self) -> None:
+        self._connection.execute("BEGIN")
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if kind is None:
+            self._connection.execute("COMMIT")
+            return
+        self._connection.execute("ROLLBACK")
+        self._on_error()
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _file(path: Path) -> str:
+    """Write a path as SQL, with the characters taken literally that would match several files."""
+    return _quoted(re.sub(r"[*?[]", r"[\g<0>]", path.as_posix()))
+
+
+def _first_lines(error: duckdb.Error) -> str:
+    return " ".join([line for line in str(error).splitlines() if line.strip()][:2])
+
+
+def _query_error(error: duckdb.Error) -> QueryError:
+    fix = "the views are " + ", ".join(VIEWS)
+    return QueryError("DuckDB refused the query", why=_first_lines(error), fix=fix)
+
+
+def _damaged(error: duckdb.Error) -> WarehouseError:
+    return WarehouseError(
+        "a file of the warehouse is missing or damaged",
+        why=_first_lines(error),
+        fix="run `sag rebuild`",
+    )

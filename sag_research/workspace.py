@@ -1,0 +1,483 @@
+"""A study: one folder on disk, and the front door to all rooms."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from importlib.metadata import PackageNotFoundError, version
+from os import PathLike, environ, fspath
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from sag_research import __version__
+from sag_research._text import atomic_write, clip, escape
+from sag_research.bloom import BloomGraph, bloom
+from sag_research.errors import RunNotFoundError, StoreError, UsageError
+from sag_research.extract import EntityExtractor
+from sag_research.ingest import IngestReport, LabelReport, add, apply_labels, ingest, read_labels
+from sag_research.lab import bundled
+from sag_research.log import SQLiteEventStore, VerifyReport
+from sag_research.model import Run
+from sag_research.viz import report_page, report_tables
+from sag_research.viz import scene as graph_scene
+from sag_research.warehouse import QueryResult, SyncReport, Warehouse
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas as pd
+
+__all__ = ["Provenance", "Workspace", "bundled", "default_path", "open", "provenance"]
+
+_STEP_COLUMNS = (
+    "run_id", "step", "position", "thought", "action", "observation", "n_calls", "tool",
+    "exit_code", "seconds", "tokens_in", "tokens_out", "cost_usd", "started_at", "inherited",
+    "flags",
+)  # fmt: skip
+
+
+def default_path() -> str:
+    """Return the workspace that is meant where none is named."""
+    return environ.get("SAG_WORKSPACE", "sag-workspace")
+
+
+def open(path: str | PathLike[str] | None = None, *, create: bool = True) -> Workspace:
+    """Open a workspace.
+
+    Parameters
+    ----------
+    path : path-like, optional
+        A folder, made where it does not exist; ``":memory:"`` for one that leaves nothing behind;
+        default ``$SAG_WORKSPACE``, else ``sag-workspace`` in the current folder.
+    create : bool
+        Whether a workspace may be made where there is none.
+
+    Raises
+    ------
+    StoreError
+        If there is no workspace and ``create`` is false, or its log cannot be opened.
+    """
+    return Workspace(default_path() if path is None else path, create=create)
+
+
+class Workspace:
+    """Runs, labels and everything computed from them; made by :func:`sag_research.open`.
+
+    A workspace may be used by several notebooks, agents and command lines at once. It is a
+    context manager, and safe to forget to close.
+
+    Attributes
+    ----------
+    path : pathlib.Path or None
+        The folder, ``None`` in memory.
+    store : SQLiteEventStore
+        The log, which is the truth.
+    warehouse : Warehouse
+        The DuckDB side, which can be thrown away.
+    """
+
+    def __init__(self, path: str | PathLike[str], *, create: bool = True) -> None:
+        self.path = None if fspath(path) == ":memory:" else Path(path)
+        if self.path is None:
+            log, folder, aliases = ":memory:", None, None
+        else:
+            log, folder = str(self.path / "log.sqlite"), self.path / "warehouse"
+            aliases = self.path / "aliases.toml"
+            self._make_folder(self.path, create)
+        self.store = SQLiteEventStore(log)
+        extractor = EntityExtractor(aliases=aliases if aliases and aliases.exists() else None)
+        self.warehouse = Warehouse(folder, self.store, extractor=extractor)
+
+    @staticmethod
+    def _make_folder(path: Path, create: bool) -> None:
+        if not create and not (path / "log.sqlite").exists():
+            raise StoreError(
+                f"no workspace at {path}",
+                fix="name one with -w, or make one with `sag ingest` or sag.open(path)",
+            )
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(
+                f"{path} cannot be a workspace", why=error.strerror or str(error)
+            ) from error
+
+    def __enter__(self) -> Workspace:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the log and the warehouse; closing twice does nothing."""
+        self.warehouse.close()
+        self.store.close()
+
+    def __repr__(self) -> str:
+        return f"Workspace({'in memory' if self.path is None else str(self.path)!r})"
+
+    def _repr_html_(self) -> str:
+        counts = " · ".join(f"{n:,} {name}" for name, n in self.info()["counts"].items())
+        return f"<div><b>{escape(repr(self))}</b><br>{escape(counts)}</div>"
+
+    # ---- filling
+
+    def ingest(
+        self,
+        *paths: str | PathLike[str],
+        labels: str | PathLike[str] | None = None,
+        format: str | None = None,
+        progress: bool = True,
+    ) -> IngestReport:
+        """Read trajectories from files and folders.
+
+        Parameters
+        ----------
+        *paths : path-like
+            Files, or folders walked to their end.
+        labels : path-like, optional
+            A report, a folder of reports or a CSV; see :meth:`label`.
+        format : str, optional
+            Take every file for this format; default: each file's content decides.
+        progress : bool
+            Show a progress bar where someone can see it.
+
+        Returns
+        -------
+        IngestReport
+            Every input is in it: ingested, duplicate, ignored or rejected, with the reason.
+        """
+        if not paths:
+            raise UsageError("nothing to ingest", fix="name at least one file or folder")
+        report = ingest(self.store, list(paths), labels=labels, format=format, progress=progress)
+        self.sync()
+        return report
+
+    def add(self, record: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> str | list[str]:
+        """Add one run, or several, from plain dictionaries.
+
+        Parameters
+        ----------
+        record : mapping or iterable of mappings
+            ``{"task_id": …, "steps": [{"thought": …, "action": …, "observation": …}], …}``, the
+            shape of native JSONL.
+
+        Returns
+        -------
+        str or list of str
+            The run's id, or one for each record.
+        """
+        if isinstance(record, Mapping):
+            return add(self.store, record)[0]
+        return add(self.store, record)
+
+    def label(self, path: str | PathLike[str]) -> LabelReport:
+        """Record outcomes from a label file, at any time after the runs.
+
+        Parameters
+        ----------
+        path : path-like
+            A SWE-bench style report, a folder of them, or a CSV with a key column (``path``,
+            ``run_id`` or ``task_id``) and ``outcome``.
+        """
+        return apply_labels(self.store, read_labels(path))
+
+    # ---- looking
+
+    def runs(
+        self, where: str = "true", parameters: Sequence[Any] | Mapping[str, Any] | None = None
+    ) -> pd.DataFrame:
+        """Return the view ``runs`` as a DataFrame, one row a run.
+
+        Parameters
+        ----------
+        where : str
+            An SQL condition, e.g. ``"model = ?"``.
+        parameters : sequence or mapping, optional
+            Values for the condition.
+        """
+        return self.sql(_cohort("*", where, "ORDER BY seq"), parameters).df()
+
+    def steps(self, run: str) -> pd.DataFrame:
+        """Return a run's steps, read from the log, those inherited from its ancestors included.
+
+        Parameters
+        ----------
+        run : str
+            Id, unique prefix, or a task with one run.
+
+        Returns
+        -------
+        DataFrame
+            One row a step, with the columns of the view ``steps``; ``run_id`` names the run
+            that wrote the step.
+        """
+        import pandas as pd
+
+        run_id = self.resolve(run)
+        events = self.store.read(run_id, types=("agent.step",))
+        rows = [_step_row(number, event, run_id) for number, event in enumerate(events)]
+        return pd.DataFrame.from_records(rows, columns=list(_STEP_COLUMNS))
+
+    def sql(
+        self, query: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None
+    ) -> QueryResult:
+        """Query everything with DuckDB SQL; sees all that is committed.
+
+        Returns
+        -------
+        QueryResult
+            ``.df()`` for pandas, ``.pl()`` for polars, ``.arrow()``, ``.rows()``.
+        """
+        return self.warehouse.sql(query, parameters)
+
+    @property
+    def duckdb(self) -> duckdb.DuckDBPyConnection:
+        """The DuckDB connection; it shows the state of the last ``sql`` or ``refresh``."""
+        return self.warehouse.connection
+
+    def resolve(self, run: str) -> str:
+        """Return the id of the run that is meant.
+
+        Parameters
+        ----------
+        run : str
+            Id, unique prefix of an id, or a task with one run.
+
+        Raises
+        ------
+        RunNotFoundError
+            If none is meant, or several; the message lists the candidates.
+        """
+        if self.store.has_run(run):
+            return run
+        query = """
+            SELECT run_id, task_id = $name AS is_task FROM runs
+            WHERE task_id = $name OR starts_with(run_id, $name) ORDER BY is_task DESC, seq"""
+        found = self.sql(query, {"name": run}).rows()
+        tasks = [run_id for run_id, is_task in found if is_task]
+        candidates = tasks or [run_id for run_id, _ in found]
+        if len(candidates) == 1:
+            return str(candidates[0])
+        if not candidates:
+            raise RunNotFoundError(f"no run {run!r}", fix="list the runs with `sag runs`")
+        more = f" and {len(candidates) - 8} more" if len(candidates) > 8 else ""
+        raise RunNotFoundError(
+            f"{run!r} may be any of {len(candidates)} runs",
+            why=", ".join(candidates[:8]) + more,
+            fix="give one of these ids",
+        )
+
+    def digest(
+        self,
+        where: str = "true",
+        parameters: Sequence[Any] | Mapping[str, Any] | None = None,
+    ) -> str:
+        """Return a fingerprint of a cohort to cite: 16 hex digits over its runs and outcomes.
+
+        The same files and labels give the same fingerprint on any machine.
+        """
+        query = _cohort("run_id, digest, outcome", where, "ORDER BY run_id")
+        state = blake2b(digest_size=8)
+        for row in self.sql(query, parameters).rows():
+            state.update("\t".join(row).encode() + b"\n")
+        return state.hexdigest()
+
+    def sources(self) -> pd.DataFrame:
+        """Return every file that was read: what became of it, and why."""
+        return self.sql("SELECT * FROM sources ORDER BY path, root").df()
+
+    def info(self) -> dict[str, Any]:
+        """Return what the workspace holds, and how much room it takes on disk, in bytes."""
+        queries = {
+            "runs": "SELECT count(*) FROM runs",
+            "tasks": "SELECT count(DISTINCT task_id) FROM runs",
+            "steps": "SELECT count(*) FROM steps WHERE NOT inherited",
+            "events": "SELECT count(*) FROM events",
+            "entities": "SELECT count(*) FROM entities",
+            "mentions": "SELECT count(*) FROM mentions",
+            "sources": "SELECT count(*) FROM sources",
+        }
+        counts = {name: int(self.sql(query).rows()[0][0]) for name, query in queries.items()}
+        outcomes = "SELECT outcome, count(*) FROM runs GROUP BY 1 ORDER BY 1"
+        return {
+            "path": None if self.path is None else str(self.path),
+            "counts": counts,
+            "outcomes": dict(self.sql(outcomes).rows()),
+            "digest": self.digest(),
+            "bytes": {} if self.path is None else _sizes(self.path),
+        }
+
+    def bloom(
+        self,
+        runs: str | Sequence[str] | None = None,
+        *,
+        entity: str | None = None,
+        neighbours: int = 1,
+        **options: Any,
+    ) -> BloomGraph:
+        """Bloom one run, several, or the surroundings of an entity into a graph.
+
+        Parameters
+        ----------
+        runs : str or sequence of str, optional
+            Runs as :meth:`resolve` takes them; default: all.
+        entity : str, optional
+            An entity's id or name: the steps that name it, and their neighbours.
+        neighbours : int
+            With ``entity``: how many steps before and after.
+        **options
+            As for :func:`sag_research.bloom.bloom`.
+        """
+        named = [runs] if isinstance(runs, str) else runs
+        wanted = None if named is None else [self.resolve(run) for run in named]
+        return bloom(self.sql, wanted, entity=entity, neighbours=neighbours, **options)
+
+    def report(self, path: str | PathLike[str], run: str | None = None) -> Path:
+        """Write the workspace on one self-contained HTML page: tables, and one run's graph.
+
+        Parameters
+        ----------
+        path : path-like
+            The file to write.
+        run : str, optional
+            The run to draw; default: the longest one of at most 40 steps.
+        """
+        info = self.info()
+        drawn = self.resolve(run) if run is not None else self._telling_run()
+        scene = None if drawn is None else graph_scene(self.bloom(drawn).nx)
+        counts = info["counts"]
+        page = report_page(
+            "Agent runs: an overview",
+            f"{counts['runs']:,} runs of {counts['tasks']:,} tasks, {counts['steps']:,} steps, "
+            f"{counts['entities']:,} entities named {counts['mentions']:,} times.",
+            report_tables(self.sql),
+            scene,
+            f"Cohort digest {info['digest']}; {provenance()!r}.",
+        )
+        with atomic_write(path) as file:
+            file.write(page.encode("utf-8"))
+        return Path(path)
+
+    def _telling_run(self) -> str | None:
+        query = "SELECT run_id FROM runs ORDER BY n_steps > 40, n_steps DESC, run_id LIMIT 1"
+        rows = self.sql(query).rows()
+        return str(rows[0][0]) if rows else None
+
+    # ---- the log
+
+    def fork(
+        self,
+        run: str,
+        *,
+        at: int | None = None,
+        step: int | None = None,
+        intervention: Mapping[str, Any] | None = None,
+        run_id: str | None = None,
+        label: str = "",
+    ) -> Run:
+        """Branch a run at an event position or a step; costs one row and one event.
+
+        Parameters
+        ----------
+        run : str
+            The parent, as :meth:`resolve` takes it.
+        at : int, optional
+            The child sees the parent's events 1..at.
+        step : int, optional
+            Instead: the child sees everything up to the event of this 0-based step.
+        intervention : mapping, optional
+            What is changed; kept as the payload of ``run.forked``.
+        """
+        return self.store.fork(
+            self.resolve(run), at=at, step=step, child_id=run_id, intervention=intervention,
+            label=label,
+        )  # fmt: skip
+
+    def verify(self, run: str | None = None) -> VerifyReport:
+        """Check that the log is what was written."""
+        return self.store.verify(None if run is None else self.resolve(run))
+
+    # ---- upkeep
+
+    def refresh(self) -> int:
+        """Make everything committed visible on :attr:`duckdb`; returns the events loaded."""
+        return self.warehouse.refresh()
+
+    def sync(self) -> SyncReport:
+        """Write what the log has gained into the warehouse's segments."""
+        return self.warehouse.sync()
+
+    def rebuild(self) -> SyncReport:
+        """Throw the warehouse away and build it again from the log."""
+        return self.warehouse.rebuild()
+
+    def export_duckdb(self, path: str | PathLike[str]) -> Path:
+        """Write a plain ``.duckdb`` file for other programs; see :class:`Warehouse`."""
+        return self.warehouse.export_duckdb(path)
+
+
+def _cohort(columns: str, where: str, order: str) -> str:
+    # the condition is the user's own SQL, like the text of ws.sql; values are bound
+    return f"SELECT {columns} FROM runs WHERE ({where}) {order}"  # noqa: S608
+
+
+def _step_row(number: int, event: Any, run_id: str) -> tuple[Any, ...]:
+    payload = event.payload
+    calls = payload.get("calls") or [{}]
+    usage = payload.get("usage") or {}
+    flags = list(payload.get("flags") or ())
+    inherited = event.run_id != run_id or "inherited" in flags
+    return (
+        event.run_id, number, event.position, payload.get("thought", ""),
+        payload.get("action", ""), payload.get("observation", ""), len(payload.get("calls") or ()),
+        calls[-1].get("name"), calls[-1].get("exit_code"), payload.get("seconds"),
+        usage.get("tokens_in"), usage.get("tokens_out"), usage.get("cost_usd"),
+        payload.get("started"), inherited, flags,
+    )  # fmt: skip
+
+
+def _sizes(path: Path) -> dict[str, int]:
+    log = sum(file.stat().st_size for file in path.glob("log.sqlite*"))
+    warehouse = sum(f.stat().st_size for f in (path / "warehouse").rglob("*") if f.is_file())
+    return {"log": log, "warehouse": warehouse}
+
+
+class Provenance:
+    """What a result was made with. The text form is stable; the HTML form has the details."""
+
+    def __init__(self, seed: int | None, cohort: str | None) -> None:
+        self.seed, self.cohort = seed, cohort
+        self.versions = {"sag_research": __version__} | {n: _version(n) for n in _VERSIONED}
+
+    def __repr__(self) -> str:
+        parts = [f"sag_research {self.versions['sag_research']}"]
+        parts += [f"seed {self.seed}"] if self.seed is not None else []
+        parts += [f"cohort {self.cohort}"] if self.cohort is not None else []
+        return f"Provenance({', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        versions = {**self.versions, "python": platform.python_version()}
+        details = ", ".join(f"{name} {number}" for name, number in versions.items())
+        return f"<div><b>{escape(repr(self))}</b><br>{escape(clip(details, 400))}</div>"
+
+
+_VERSIONED = ("duckdb", "pandas", "polars", "pyarrow", "networkx", "numpy")
+
+
+def provenance(seed: int | None = None, ws: Workspace | None = None) -> Provenance:
+    """Say what a notebook's results are made with: versions, seed, fingerprint of the data."""
+    return Provenance(seed, None if ws is None else ws.digest())
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package.replace("_", "-"))
+    except PackageNotFoundError:
+        return "?"
