@@ -50,6 +50,16 @@ CALL_TYPES: Final = {
 _INSERT: Final = """
     INSERT OR IGNORE INTO calls (key, occ, run, pos, root, status)
     SELECT ?, ?, run, ?, root, ? FROM runs WHERE uid = ?"""
+# Of an ancestor counts what stands before the smallest fork position on the way up to it.
+_IN_LINEAGE: Final = """
+    WITH RECURSIVE up (run, parent, fork_pos, hi) AS (
+        SELECT run, parent, fork_pos, 9223372036854775807 FROM runs WHERE run = ?
+        UNION ALL
+        SELECT r.run, r.parent, r.fork_pos, min(up.hi, up.fork_pos)
+        FROM up JOIN runs r ON r.run = up.parent
+    )
+    SELECT c.run, max(c.pos) FROM up CROSS JOIN calls c
+    WHERE c.key = ? AND c.occ = ? AND c.run = up.run AND c.pos <= up.hi"""
 # A run is never older than its root, which spares the family's look-up the runs before it.
 _IN_FAMILY: Final = """
     SELECT run, pos FROM calls
@@ -58,7 +68,6 @@ _IN_FAMILY: Final = """
 _IN_STORE: Final = """
     SELECT run, pos FROM calls
     WHERE key = ? AND occ = ? AND status = 0 ORDER BY run, pos LIMIT 1"""
-_SEGMENTS_AT_ONCE: Final = 500
 _INT64_END: Final = 2**63
 
 
@@ -114,9 +123,10 @@ def find_call(
     """
     digest = bytes.fromhex(key)
     with store._lock, translated(store.path):
-        place = _in_lineage(store, digest, occurrence, run_id)
+        run = store._run_number(run_id)
+        place = _in_lineage(store, digest, occurrence, run)
         if place is None and scope != "lineage":
-            place = _elsewhere(store, digest, occurrence, run_id, scope)
+            place = _elsewhere(store, digest, occurrence, run, scope)
         found = None if place is None else _event_at(store, *place)
         if found is not None and found.type == "call.reused":
             found = _referred(store, found)
@@ -131,12 +141,13 @@ def count_calls(store: SQLiteEventStore, key: str, run_id: str) -> int:
     """
     digest = bytes.fromhex(key)
     with store._lock, translated(store.path):
+        run = store._run_number(run_id)
         low, high = 0, 1
-        while _in_lineage(store, digest, high - 1, run_id) is not None:
+        while _in_lineage(store, digest, high - 1, run) is not None:
             low, high = high, high * 2
         while high - low > 1:
             middle = (low + high) // 2
-            known = _in_lineage(store, digest, middle - 1, run_id) is not None
+            known = _in_lineage(store, digest, middle - 1, run) is not None
             low, high = (middle, high) if known else (low, middle)
     return low
 
@@ -156,7 +167,7 @@ def _entry(type_: str, payload: Mapping[str, Any]) -> tuple[bytes, int, int] | N
     status, key, occurrence = CALL_TYPES.get(type_), payload.get("key"), payload.get("occurrence")
     if status is None or not isinstance(key, str) or type(occurrence) is not int:
         return None
-    if payload.get("interrupted") or not 0 <= occurrence < _INT64_END:
+    if payload.get("unanswered") or not 0 <= occurrence < _INT64_END:
         return None
     try:
         digest = bytes.fromhex(key)
@@ -171,28 +182,20 @@ def _insert(store: SQLiteEventStore, entry: tuple[bytes, int, int], event: Event
 
 
 def _in_lineage(
-    store: SQLiteEventStore, key: bytes, occurrence: int, run_id: str
+    store: SQLiteEventStore, key: bytes, occurrence: int, run: int
 ) -> tuple[int, int] | None:
-    """Find the newest entry of a lineage: the last segment that has one, and there the last."""
-    ends = {segment.run: segment.hi for segment in store._lineage(run_id)}
-    runs, best = list(ends), None
-    for start in range(0, len(runs), _SEGMENTS_AT_ONCE):
-        part = runs[start : start + _SEGMENTS_AT_ONCE]
-        marks = ",".join("?" * len(part))
-        query = f"SELECT pos, run FROM calls WHERE key = ? AND occ = ? AND run IN ({marks})"  # noqa: S608
-        for pos, run in store._db.execute(query, (key, occurrence, *part)):
-            if pos <= ends[run] and (best is None or pos > best[1]):
-                best = (run, pos)
-    return best
+    """Find the newest entry of a lineage, whose positions grow from ancestor to child."""
+    found = store._db.execute(_IN_LINEAGE, (run, key, occurrence)).fetchone()
+    return None if found[0] is None else (int(found[0]), int(found[1]))
 
 
 def _elsewhere(
-    store: SQLiteEventStore, key: bytes, occurrence: int, run_id: str, scope: CallScope
+    store: SQLiteEventStore, key: bytes, occurrence: int, run: int, scope: CallScope
 ) -> tuple[int, int] | None:
     if scope == "store":
         row = store._db.execute(_IN_STORE, (key, occurrence)).fetchone()
     elif scope == "family":
-        root = int(store._one("SELECT root FROM runs WHERE uid = ?", run_id))
+        root = int(store._one("SELECT root FROM runs WHERE run = ?", run))
         row = store._db.execute(_IN_FAMILY, (key, occurrence, root, root)).fetchone()
     else:
         raise UsageError(f"scope {scope!r} is not offered", fix="use lineage, family or store")
