@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sag_research import _text
 
-__all__ = ["clean"]
+__all__ = ["clean", "is_fit"]
 
 _DEEPEST: Final = 60
 _WORD: Final = 2**63
@@ -36,10 +36,10 @@ def clean(value: Any, path: str, spoilt: dict[str, str]) -> Any:
     >>> sorted(spoilt)
     ['state.n', 'state.t']
     """
-    return value if _is_fit(value, 0) else _clean(value, path, spoilt, 0)
+    return value if is_fit(value, 0) else _clean(value, path, spoilt, 0)
 
 
-def _is_fit(value: Any, depth: int) -> bool:
+def is_fit(value: Any, depth: int = 0) -> bool:
     """Tell whether a value needs no change: nearly all do not, and this is the fast way to see."""
     kind = type(value)
     if kind is str:
@@ -53,10 +53,10 @@ def _is_fit(value: Any, depth: int) -> bool:
     if depth == _DEEPEST:
         return False
     if kind is list:
-        return all(_is_fit(item, depth + 1) for item in value)
+        return all(is_fit(item, depth + 1) for item in value)
     if kind is dict:
         keys = all(type(key) is str and not _is_spoilt(key) for key in value)
-        return keys and all(_is_fit(item, depth + 1) for item in value.values())
+        return keys and all(is_fit(item, depth + 1) for item in value.values())
     return False
 
 

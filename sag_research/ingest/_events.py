@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from sag_research import _text
-from sag_research.ingest._clean import clean
+from sag_research.ingest._clean import clean, is_fit
 from sag_research.log import SQLiteEventStore
 from sag_research.model import WORKSPACE_RUN, Event, Outcome, Run, Step, Trajectory, Usage
 
@@ -46,28 +46,45 @@ def step_payload(step: Step, spoilt: dict[str, str] | None = None) -> dict[str, 
     >>> payload["observation"], payload["flags"]
     ('half \ufffd', ['repaired'])
     """
-    before: dict[str, str] = {}
     payload: dict[str, Any] = {
-        "thought": clean(step.thought, "thought", before),
-        "action": clean(step.action, "action", before),
-        "observation": clean(step.observation, "observation", before),
-        "calls": clean([_fields(call) for call in step.calls], "calls", before),
-        "flags": clean(list(step.flags), "flags", before),
+        "thought": step.thought,
+        "action": step.action,
+        "observation": step.observation,
+        "calls": [_fields(call) for call in step.calls],
+        "flags": list(step.flags),
     }
-    optional: dict[str, Any] = {
-        "usage": _usage(step.usage),
-        "state": step.state,
-        "started": step.started,
-        "seconds": step.seconds,
-    }
-    for name, value in optional.items():
-        if value is not None:
-            payload[name] = clean(value, name, before)
+    optional = (
+        ("usage", _usage(step.usage)),
+        ("state", step.state),
+        ("started", step.started),
+        ("seconds", step.seconds),
+    )
+    payload.update((name, value) for name, value in optional if value is not None)
+    before: dict[str, str] = {}
+    if not _is_plain(step):
+        payload = {name: clean(value, name, before) for name, value in payload.items()}
     if before and "repaired" not in payload["flags"]:
         payload["flags"].append("repaired")
     if spoilt is not None:
         spoilt.update(before)
     return payload
+
+
+def _is_plain(step: Step) -> bool:
+    """Tell quickly whether a step needs no cleaning, as nearly all do not."""
+    texts = [step.thought, step.action, step.observation, *step.flags]
+    for call in step.calls:
+        texts += (call.id, call.name, call.text, call.observation, call.status)
+        if call.arguments is not None and not is_fit(call.arguments):
+            return False
+    numbers = [step.started, step.seconds, *(call.exit_code for call in step.calls)]
+    if step.usage is not None:
+        numbers += (step.usage.tokens_in, step.usage.tokens_out, step.usage.cost_usd)
+    if not (is_fit(numbers) and is_fit(step.state)):
+        return False
+    if not all(map(str.isascii, texts)):
+        return all(map(is_fit, texts))
+    return not any("\x00" in text for text in texts)
 
 
 def _fields(struct: msgspec.Struct) -> dict[str, Any]:

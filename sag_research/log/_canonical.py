@@ -32,6 +32,8 @@ __all__ = [
 BLOB_BYTES: Final = 512
 MAX_TEXT_BYTES: Final = 64 * 2**20
 MAX_DEPTH: Final = 100
+_SURELY_SHORT: Final = BLOB_BYTES // 4
+"""A text of fewer characters is of fewer bytes than a blob, whatever they are."""
 MARK: Final = "\x00"
 _MARK_BYTES: Final = b'{"\\u0000":'
 _INT_END: Final = 10**4300  # Python neither writes nor reads longer numbers unless told to
@@ -94,46 +96,67 @@ def encode(payload: Mapping[str, Any]) -> tuple[bytes, dict[bytes, bytes]]:
     """
     if not isinstance(payload, Mapping):
         raise BadPayloadError("$", f"{type(payload).__name__} is no JSON object")
-    blobs: dict[bytes, bytes] = {}
+    shortener = _Shortener()
     try:
-        return _encoder.encode(_short(payload, blobs, 0)), blobs
+        return _encoder.encode(shortener.short(payload, 0)), shortener.blobs
     except (_Refused, ValueError, TypeError) as error:
         path, why = _locate(payload, "$", 0) or ("$", str(error))
         raise BadPayloadError(path, why) from None
 
 
-def _short(value: Any, blobs: dict[bytes, bytes], depth: int) -> Any:
-    kind = type(value)
-    if kind is str:
-        return value if len(value) < BLOB_BYTES // 4 else _short_text(value, blobs)
-    if value is None or kind is bool:
-        return value
-    if kind is int:
-        if abs(value) >= _INT_END:
-            raise _Refused
-        return value
-    if kind is float:
-        if not math.isfinite(value):
-            raise _Refused
-        return value
-    if depth >= MAX_DEPTH:
-        raise _Refused
-    if isinstance(value, Mapping):
-        return {_key(key): _short(item, blobs, depth + 1) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_short(item, blobs, depth + 1) for item in value]
-    raise _Refused
+class _Shortener:
+    """Takes the long texts out of a payload; a text met twice is digested once."""
 
+    def __init__(self) -> None:
+        self.blobs: dict[bytes, bytes] = {}
+        self._marks: dict[str, dict[str, str]] = {}
 
-def _short_text(text: str, blobs: dict[bytes, bytes]) -> str | dict[str, str]:
-    data = text.encode()
-    if len(data) < BLOB_BYTES:
-        return text
-    if len(data) > MAX_TEXT_BYTES:
+    def short(self, value: Any, depth: int) -> Any:
+        kind = type(value)
+        if kind is str:
+            return value if len(value) < _SURELY_SHORT else self._text(value)
+        if value is None or kind is bool:
+            return value
+        if kind is int:
+            if abs(value) >= _INT_END:
+                raise _Refused
+            return value
+        if kind is float:
+            if not math.isfinite(value):
+                raise _Refused
+            return value
+        if depth >= MAX_DEPTH:
+            raise _Refused
+        if kind is dict:
+            return self._object(value, depth + 1)
+        if isinstance(value, (list, tuple)):
+            return [self.short(item, depth + 1) for item in value]
+        if isinstance(value, Mapping):
+            return self._object(dict(value), depth + 1)
         raise _Refused
-    digest = blob_digest(data)
-    blobs[digest] = data
-    return {MARK: digest.hex()}
+
+    def _object(self, value: dict[Any, Any], depth: int) -> dict[str, Any]:
+        short = self.short
+        return {
+            key if type(key) is str and MARK not in key else _key(key): item
+            # most values are short texts or None: no call for them
+            if item is None or (type(item) is str and len(item) < _SURELY_SHORT)
+            else short(item, depth)
+            for key, item in value.items()
+        }
+
+    def _text(self, text: str) -> str | dict[str, str]:
+        if (mark := self._marks.get(text)) is not None:
+            return mark
+        data = text.encode()
+        if len(data) < BLOB_BYTES:
+            return text
+        if len(data) > MAX_TEXT_BYTES:
+            raise _Refused
+        digest = blob_digest(data)
+        self.blobs[digest] = data
+        mark = self._marks[text] = {MARK: digest.hex()}
+        return mark
 
 
 def _key(key: object) -> str:
@@ -187,13 +210,19 @@ def decode(body: bytes, fetch: Callable[[bytes], bytes]) -> dict[str, Any]:
     return payload  # type: ignore[no-any-return]
 
 
+_NESTED: Final = (dict, list)
+
+
 def _long(value: Any, fetch: Callable[[bytes], bytes]) -> Any:
     if type(value) is dict:
         if MARK in value:
             return fetch(bytes.fromhex(value[MARK])).decode()
-        return {key: _long(item, fetch) for key, item in value.items()}
+        return {
+            key: _long(item, fetch) if type(item) in _NESTED else item
+            for key, item in value.items()
+        }
     if type(value) is list:
-        return [_long(item, fetch) for item in value]
+        return [_long(item, fetch) if type(item) in _NESTED else item for item in value]
     return value
 
 

@@ -378,14 +378,12 @@ class SQLiteEventStore:
     def _keep_blob(self, digest: bytes, data: bytes) -> None:
         if digest in self._known:
             return
-        have = self._db.execute("SELECT 1 FROM blobs WHERE digest = ?", (digest,)).fetchone()
-        if have is None:
-            packed = self._compressor.compress(data)
-            enc, stored = (1, packed) if len(packed) < len(data) else (0, data)
-            self._db.execute(
-                "INSERT INTO blobs (digest, size, enc, data) VALUES (?, ?, ?, ?)",
-                (digest, len(data), enc, stored),
-            )
+        packed = self._compressor.compress(data)
+        enc, stored = (1, packed) if len(packed) < len(data) else (0, data)
+        self._db.execute(
+            "INSERT OR IGNORE INTO blobs (digest, size, enc, data) VALUES (?, ?, ?, ?)",
+            (digest, len(data), enc, stored),
+        )
         if len(self._known) >= _KNOWN_BLOBS:
             self._known.clear()
         self._known.add(digest)

@@ -50,8 +50,10 @@ class Projector:
                 step = self._number(event)
                 steps.append((event, step))
                 calls = _calls(event.payload)
-                rows["steps"].append((*key, step, *_step_row(event.payload, calls)))
-                rows["calls"].extend((*key, step, *_call_row(n, c)) for n, c in enumerate(calls))
+                only = _only_call(event.payload, calls)
+                rows["steps"].append((*key, step, *_step_row(event.payload, calls), *only))
+                if not only[0]:
+                    rows["calls"] += [(*key, step, *_call_row(n, c)) for n, c in enumerate(calls)]
             elif self._is_first(event):
                 rows["run_rows"].append(key + _run_row(self._runs[event.run_id]))
             elif event.type in TERMINAL_TYPES:
@@ -79,7 +81,9 @@ class Projector:
         """Return the 0-based step number of an event ``agent.step`` in its lineage."""
         step = self._next_step.get(event.run_id)
         if step is None:
-            step = self._store.count_steps(event.run_id, event.position or 1)
+            before = event.position or 1
+            # only a run's beginning can come before position 2
+            step = 0 if before <= 2 else self._store.count_steps(event.run_id, before)
         self._next_step[event.run_id] = step + 1
         return step
 
@@ -148,6 +152,17 @@ def _step_row(payload: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) ->
         "inherited" in flags,
         flags,
     )
+
+
+def _only_call(payload: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> Row:
+    """Give what a step's only call has beside the step's own texts, if that is all there is."""
+    if len(calls) != 1:
+        return False, None, None, None
+    (call,) = calls
+    for ours, theirs in (("text", "action"), ("observation", "observation")):
+        if not isinstance(call.get(ours), str) or call[ours] != payload.get(theirs):
+            return False, None, None, None
+    return True, _text(call.get("id")), _text(call.get("arguments")), _text(call.get("status"))
 
 
 def _call_row(number: int, call: Mapping[str, Any]) -> Row:

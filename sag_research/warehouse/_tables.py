@@ -47,6 +47,9 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
         ("tool", _name), ("exit_code", pa.int32()), ("seconds", pa.float64()),
         ("tokens_in", pa.int64()), ("tokens_out", pa.int64()), ("cost_usd", pa.float64()),
         ("started_at", pa.timestamp("us")), ("inherited", pa.bool_()), ("flags", pa.list_(_name)),
+        # a step's only call is kept here where its texts are the step's own, as they mostly are
+        ("one_call", pa.bool_()), ("call_id", _name), ("call_arguments", _text),
+        ("call_status", _name),
     ),
     "calls": _schema(
         _MENTION,
@@ -112,7 +115,7 @@ DICTIONARY: Final = frozenset(
     {
         "run_id", "type", "actor", "frame", "tool", "flags", "name", "status", "kind", "task_id",
         "dataset", "repo", "agent", "model", "exit_status", "outcome", "source", "format",
-        "field", "scope", "role", "rule", "version", "source_kind", "source_scope",
+        "call_status", "field", "scope", "role", "rule", "version", "source_kind", "source_scope",
         "source_name", "target_kind", "target_scope", "target_name",
     }
 )  # fmt: skip

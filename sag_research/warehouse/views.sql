@@ -20,7 +20,11 @@ FROM lineage l JOIN steps s ON s.run_id = l.writer_id AND s.position BETWEEN l.l
 
 CREATE OR REPLACE VIEW calls AS
 SELECT run_id, step, call, id, name, arguments, observation, status, exit_code, text, position
-FROM base_calls;
+FROM base_calls
+UNION ALL
+SELECT run_id, step, 0, call_id, tool, call_arguments, observation, call_status, exit_code, action,
+       position
+FROM base_steps WHERE one_call;
 
 -- The last word of each source on each run; earlier ones stay in events.
 CREATE OR REPLACE VIEW outcomes AS

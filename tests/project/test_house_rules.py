@@ -84,7 +84,11 @@ def only_text_escapes(module: Module) -> Iterator[str]:
                 yield module.at(node, f"{name}: escape through _text")
             elif last in (ESCAPES.get(base) or ()):
                 yield module.at(node, f"{name}: build addresses through _text")
-        if isinstance(node, ast.Attribute) and node.attr in (ESCAPES["urllib.parse"] or ()):
+        if (
+            isinstance(node, ast.Attribute)
+            and node.attr in (ESCAPES["urllib.parse"] or ())
+            and ast.unparse(node) != "shlex.quote"  # words of a command, not an address
+        ):
             yield module.at(node, f"{ast.unparse(node)}: build addresses through _text")
 
 

@@ -76,7 +76,11 @@ def write_runs(store: SQLiteEventStore, run_ids: Iterable[str], n_steps: int = 3
     for number, run_id in enumerate(run_ids):
         with store.transaction():
             store.create_run(Run(run_id=run_id, task_id=f"task-{number % 3}", repo="a/b"))
-            store.append_many(step(run_id, f"edit f{i}.py g{i}.py") for i in range(n_steps))
+            steps = [step(run_id, f"edit f{i}.py g{i}.py") for i in range(n_steps)]
+            store.append_many(steps[:1])
+            two = [{"name": "bash", "text": "ls"}, {"name": "edit", "text": "f.py"}]
+            store.append_many(step(run_id, f"two {i}.py", calls=two) for i in range(n_steps)[1:2])
+            store.append_many(steps[2:])
             store.append(end(run_id, exit_status="submitted"))
             store.append(outcome(run_id, ("success", "failure")[number % 2]))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import pytest
+
 from sag_research.log import SQLiteEventStore
 from sag_research.model import WORKSPACE_RUN, Event
 from sag_research.warehouse import VIEWS
@@ -47,6 +49,20 @@ def test_an_empty_log_gives_empty_views(study):
 
 
 # ---- steps, calls, events
+
+
+@pytest.mark.parametrize("text", ["ls", "ls -l"])
+def test_a_call_is_the_same_row_whether_its_text_is_the_steps_own_or_not(study, text):
+    study.run("r1")
+    call = {"id": "c7", "name": "bash", "arguments": {"command": text}, "text": text}
+    call |= {"observation": "saw ls", "status": "error", "exit_code": 2}
+    study.add(step("r1", "ls", calls=[call]))
+    query = (
+        "SELECT step, call, id, name, arguments, observation, status, exit_code, text FROM calls"
+    )
+    arguments = '{"command":"' + text + '"}'
+    expected = [(0, 0, "c7", "bash", arguments, "saw ls", "error", 2, text)]
+    assert study.rows(f"SELECT {columns} FROM calls") == expected
 
 
 def test_a_step_is_one_row_with_its_calls(study):
