@@ -167,7 +167,7 @@ def test_a_replaced_file_stays_for_readers_until_its_grace_is_over(
     gone = old - set(parquet_files(folder))
     assert gone == {d.file for d in read_manifest(folder).dead}
     assert {name.split("/")[-1].split("-")[0] for name in gone} == {
-        "events", "steps", "calls", "mentions", "relations",
+        "events", "steps", "mentions", "relations",
     }  # fmt: skip
     assert gone <= on_disk(folder)
     assert reader.connection.execute(COUNT).fetchall() == [(6,)]  # the old state, still readable

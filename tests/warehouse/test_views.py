@@ -57,9 +57,7 @@ def test_a_call_is_the_same_row_whether_its_text_is_the_steps_own_or_not(study, 
     call = {"id": "c7", "name": "bash", "arguments": {"command": text}, "text": text}
     call |= {"observation": "saw ls", "status": "error", "exit_code": 2}
     study.add(step("r1", "ls", calls=[call]))
-    query = (
-        "SELECT step, call, id, name, arguments, observation, status, exit_code, text FROM calls"
-    )
+    columns = "step, call, id, name, arguments, observation, status, exit_code, text"
     arguments = '{"command":"' + text + '"}'
     expected = [(0, 0, "c7", "bash", arguments, "saw ls", "error", 2, text)]
     assert study.rows(f"SELECT {columns} FROM calls") == expected
