@@ -562,7 +562,12 @@ class SQLiteEventStore:
         return segments[::-1]
 
     def tail(
-        self, after: int = 0, upto: int | None = None, types: Collection[str] | None = None
+        self,
+        after: int = 0,
+        upto: int | None = None,
+        types: Collection[str] | None = None,
+        *,
+        strict: bool = True,
     ) -> Iterator[Event]:
         """Read the whole log in the order of writing; every event once, under its writer.
 
@@ -572,14 +577,18 @@ class SQLiteEventStore:
             Sequence numbers: events with ``after < seq <= upto``.
         types : collection of str, optional
             Only events of these types.
+        strict : bool
+            What to do at an event whose texts are missing or damaged: raise, or (false) give
+            it with the payload ``{"unreadable": reason}`` and go on.
 
         Raises
         ------
         StoreError
-            At an event whose texts are missing or damaged; those before it are read.
+            At an event that cannot be read, if strict; those before it are read.
         """
         after, end = index(after), self.last_seq() if upto is None else index(upto)
-        while page := self._page("e.seq > ? AND e.seq <= ?", (after, end), "e.seq", types):
+        where = "e.seq > ? AND e.seq <= ?"
+        while page := self._page(where, (after, end), "e.seq", types, strict=strict):
             yield from page
             after = page[-1].seq or end
 
@@ -605,7 +614,13 @@ class SQLiteEventStore:
             stop.wait(interval)
 
     def _page(
-        self, where: str, parameters: Sequence[int], order: str, types: Collection[str] | None
+        self,
+        where: str,
+        parameters: Sequence[int],
+        order: str,
+        types: Collection[str] | None,
+        *,
+        strict: bool = True,
     ) -> list[Event]:
         wanted = [types] if isinstance(types, str) else list(types or ())
         only = f" AND t.name IN ({','.join('?' * len(wanted))})" if types is not None else ""
@@ -613,7 +628,7 @@ class SQLiteEventStore:
         with self._lock, translated(self.path):
             rows = self._db.execute(query, (*parameters, *wanted)).fetchall()
             blobs = self._fetch(canonical.marked(row[10] for row in rows if row[10]))
-        return _events_from_rows(rows, blobs)
+        return _events_from_rows(rows, blobs, strict)
 
     def last_seq(self) -> int:
         """Return the sequence number of the newest event, 0 in an empty log."""
@@ -791,13 +806,19 @@ def _check_run(run: Run) -> None:
             raise UsageError(f"a run cannot have {field} {getattr(run, field)!r}")
 
 
-def _events_from_rows(rows: Sequence[tuple[Any, ...]], blobs: Mapping[bytes, bytes]) -> list[Event]:
+def _events_from_rows(
+    rows: Sequence[tuple[Any, ...]], blobs: Mapping[bytes, bytes], strict: bool
+) -> list[Event]:
     """Make events; at one that cannot be read, stop before it, or raise if it is the first."""
     events: list[Event] = []
     for row in rows:
         try:
             events.append(_event_from_row(row, blobs))
         except (KeyError, ValueError, msgspec.DecodeError) as error:
+            if not strict:
+                blank = _event_from_row((*row[:10], None, row[11]), blobs)
+                events.append(replace(blank, payload={"unreadable": _why(error)}))
+                continue
             if events:
                 break
             what = f"event {row[2]} of run {row[1]!r} (number {row[0]} of the log)"
@@ -805,9 +826,12 @@ def _events_from_rows(rows: Sequence[tuple[Any, ...]], blobs: Mapping[bytes, byt
     return events
 
 
+def _why(error: Exception) -> str:
+    return "a text of it is missing or damaged" if isinstance(error, KeyError) else str(error)
+
+
 def _unreadable(what: str, error: Exception) -> StoreError:
-    missing = "a text of it is missing or damaged" if isinstance(error, KeyError) else str(error)
-    return StoreError(f"{what} cannot be read", why=missing, fix="run `sag verify`")
+    return StoreError(f"{what} cannot be read", why=_why(error), fix="run `sag verify`")
 
 
 def _event_from_row(row: tuple[Any, ...], blobs: Mapping[bytes, bytes]) -> Event:
@@ -823,12 +847,16 @@ def _event_from_row(row: tuple[Any, ...], blobs: Mapping[bytes, bytes]) -> Event
     )  # fmt: skip
 
 
+_UNREADABLE: Final = b"(unreadable; see `sag verify`)"
+"""Stands for a text of a run's description that the log has lost: one run must not cost all."""
+
+
 def _run_from_row(row: tuple[Any, ...], blobs: Mapping[bytes, bytes]) -> Run:
     uid, parent, fork_pos, label, attempt, source_id, created_ns, body = row
     try:
-        about = {} if body is None else canonical.decode(body, blobs.__getitem__)
-    except (KeyError, ValueError, msgspec.DecodeError) as error:
-        raise _unreadable(f"the first event of run {uid!r}", error) from error
+        about = {} if body is None else canonical.decode(body, lambda d: blobs.get(d, _UNREADABLE))
+    except (ValueError, msgspec.DecodeError):
+        about = {"goal": _UNREADABLE.decode()}
     known = {name: about[name] for name in _CREATED_FIELDS if name in about}
     return Run(
         run_id=uid, parent_id=parent, fork_position=fork_pos, label=label, attempt=attempt,

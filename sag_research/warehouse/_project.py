@@ -138,6 +138,8 @@ def _event_row(event: Event) -> Row:
 
 def _step_row(payload: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> Row:
     flags = [_text(flag) or "" for flag in _list(payload.get("flags"))]
+    if "unreadable" in payload:  # the log lost its texts; `verify` says more
+        flags.append("unreadable")
     last = calls[-1] if calls else {}
     return (
         _text(payload.get("thought")) or "",

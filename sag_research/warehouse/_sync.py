@@ -169,7 +169,7 @@ def _build(
     """Write the files of one segment: what the open ones hold, and the new events."""
     lo, end = max(start.watermark, k * SEGMENT_EVENTS), (k + 1) * SEGMENT_EVENTS
     parts: dict[str, list[pa.Table]] = {}
-    for events in chunked(store.tail(lo, min(end, target)), CHUNK):
+    for events in chunked(store.tail(lo, min(end, target), strict=False), CHUNK):
         for table, rows in projector.project(events).items():
             parts.setdefault(table, []).append(rows)
     sealed = target >= end

@@ -194,7 +194,7 @@ class Warehouse:
 
     def _load_tail(self) -> int:
         count = 0
-        for events in chunked(self._store.tail(self._loaded), CHUNK):
+        for events in chunked(self._store.tail(self._loaded, strict=False), CHUNK):
             for table, rows in self._projector.project(events).items():
                 self._insert(f"tail_{table}", rows)
                 if table == "run_rows":

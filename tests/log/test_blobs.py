@@ -113,13 +113,15 @@ def test_a_body_that_is_no_json_costs_its_event_alone(store: SQLiteEventStore, p
         next(events)
 
 
-def test_a_run_whose_goal_is_gone_is_named(store: SQLiteEventStore, path: Path) -> None:
-    store.create_run(Run(run_id="s", goal=LONG))
+def test_a_run_whose_goal_is_gone_costs_its_goal_only(store: SQLiteEventStore, path: Path) -> None:
+    store.create_run(Run(run_id="s", goal=LONG, task_id="t"))
     with closing(sqlite3.connect(path)) as db:
         db.execute("DELETE FROM blobs")
         db.commit()
-    with SQLiteEventStore(path) as fresh, pytest.raises(StoreError, match="run 's'"):
-        fresh.runs()
+    with SQLiteEventStore(path) as fresh:
+        run = fresh.get_run("s")
+        assert (run.goal, run.task_id) == ("(unreadable; see `sag verify`)", "t")
+        assert not fresh.verify("s").ok
 
 
 def test_refused_events_leave_no_text_behind(store: SQLiteEventStore, path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import msgspec
@@ -9,6 +10,7 @@ import pytest
 
 from sag_research.errors import WarehouseError
 from sag_research.log import SQLiteEventStore
+from sag_research.model import Run
 from sag_research.warehouse import VIEWS, _sync
 from sag_research.warehouse._manifest import Dead, read_manifest, write_manifest
 from sag_research.warehouse._tables import SCHEMAS
@@ -247,3 +249,24 @@ def test_a_warehouse_in_memory_leaves_nothing_behind(tmp_path, monkeypatch):
         warehouse.close()
         warehouse.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_text_costs_one_event(tmp_path):
+    with SQLiteEventStore(tmp_path / "log.sqlite") as store:
+        store.create_run(Run(run_id="r1", goal="g" * 600))
+        store.append_many(step("r1", text) for text in ("a.py", "b" * 600, "c.py"))
+        with sqlite3.connect(tmp_path / "log.sqlite") as other:
+            other.execute("UPDATE blobs SET data = x'00', enc = 1")
+        other.close()
+    with SQLiteEventStore(tmp_path / "log.sqlite") as store:
+        for folder in (None, tmp_path / "warehouse"):
+            warehouse = open_warehouse(folder, store)
+            if folder:
+                assert warehouse.sync().events == store.last_seq()
+            rows = warehouse.sql("SELECT step, action, flags FROM steps ORDER BY step").rows()
+            assert rows == [(0, "a.py", []), (1, "", ["unreadable"]), (2, "c.py", [])]
+            assert warehouse.sql("SELECT goal FROM runs").rows() == [
+                ("(unreadable; see `sag verify`)",)
+            ]
+            warehouse.close()
+        assert not store.verify().ok
