@@ -57,9 +57,9 @@ def _frequent(data: bytes) -> list[bytes]:
     return [word for word in often if word not in RESERVED][:40]
 
 
-def chunks(folder: Path, rounds: int) -> Iterator[list[Path]]:
+def chunks(folder: Path, rounds: int, pattern: str = "*.traj") -> Iterator[list[Path]]:
     """Part the files into rounds of equal size."""
-    paths = sorted(folder.rglob("*.traj"))
+    paths = sorted(folder.rglob(pattern))
     size = -(-len(paths) // rounds)
     for start in range(0, len(paths), size):
         yield paths[start : start + size]

@@ -11,6 +11,8 @@ Both work on the same files in one process, chunk by chunk, taking turns to begi
 from __future__ import annotations
 
 import argparse
+import gzip
+import itertools
 import json
 import os
 import shutil
@@ -50,8 +52,9 @@ def theirs(paths: list[Path], folder: Path, rules: list[Any]) -> int:
     db.execute("CREATE TABLE mentions (event INTEGER, field TEXT, s INTEGER, e INTEGER, n TEXT)")
     steps = 0
     for path in paths:
-        with path.open(encoding="utf-8") as file:
-            trajectory = json.load(file).get("trajectory") or []
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "rt", encoding="utf-8") as file:
+            trajectory = plain_steps(json.load(file))
         for position, step in enumerate(trajectory):
             texts = {
                 "action": step.get("action") or "",
@@ -71,10 +74,22 @@ def theirs(paths: list[Path], folder: Path, rules: list[Any]) -> int:
     return steps
 
 
-def race(folder: Path, rounds: int, scratch: Path) -> dict[str, Any]:
+def plain_steps(data: dict[str, Any]) -> list[dict[str, Any]]:
+    """Find the steps of a SWE-agent or mini-swe-agent file the short way."""
+    if "messages" not in data:
+        return data.get("trajectory") or []
+    messages = [m for m in data["messages"] if m["role"] != "system"][1:]
+    return [
+        {"action": message["content"], "observation": after["content"]}
+        for message, after in itertools.pairwise(messages)
+        if message["role"] == "assistant"
+    ]
+
+
+def race(folder: Path, rounds: int, scratch: Path, pattern: str = "*.traj") -> dict[str, Any]:
     """Run both on each chunk of files, taking turns to begin."""
     rules, rates, ratios = peer_rules(), {"ours": [], "theirs": []}, []
-    for number, paths in enumerate(_corpus.chunks(folder, rounds)):
+    for number, paths in enumerate(_corpus.chunks(folder, rounds, pattern)):
         seconds: dict[str, float] = {}
         steps: dict[str, int] = {}
         for name in ("ours", "theirs") if number % 2 else ("theirs", "ours"):
@@ -183,12 +198,8 @@ def measure(n: int, rounds: int, real: Path | None, scratch: Path) -> dict[str, 
         },
     }
     if real is not None:
-        originals = scratch / "originals"
-        for number, template in enumerate(templates * 20):
-            path = originals / f"{number:04d}.traj"
-            path.parent.mkdir(exist_ok=True)
-            path.write_bytes(template.rstrip() + b" " * number + b"\n")
-        result["real"] = race(originals, 3, scratch)
+        mini = real / "mini_swe_agent_v1_gemini3pro_verified" / "trajs"
+        result["real"] = race(mini, 3, scratch, "*.traj.json*")
     return result
 
 

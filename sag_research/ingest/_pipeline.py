@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -37,6 +39,8 @@ _SUFFIX: Final = re.compile(
 _REPORT: Final = "a label report, no trajectory"
 _CHUNK_FILES: Final = 200
 _CHUNK_BYTES: Final = 64 * 2**20
+_AHEAD: Final = 3
+"""Files that are read before they are taken."""
 _CHECKED: Final = 64 * 2**20
 """JSON that nothing claims is checked up to this size for being JSON at all."""
 
@@ -88,10 +92,10 @@ def ingest(
     known = None if labels is None else read_labels(labels)
     job = _Job(store, formats, forced=format is not None)
     before = store.last_seq()
-    for group in _groups(_with_progress(found, progress)):
+    for group in _groups(_read_ahead(_with_progress(found, progress))):
         with store.transaction():
             for one in group:
-                job.take(one)
+                job.take(*one)
     report = job.report
     if known is not None:
         runs = job.runs_by_path()
@@ -104,21 +108,49 @@ def ingest(
     return report
 
 
-def _groups(found: Iterator[Found]) -> Iterator[Iterator[Found]]:
+_Opened: TypeAlias = tuple[Found, Source]
+
+
+def _read_ahead(found: Iterator[Found]) -> Iterator[_Opened]:
+    """Read, unpack and digest the next files in a thread while one is parsed and written."""
+    ahead: deque[tuple[Found, Source, Future[None] | None]] = deque()
+    with ThreadPoolExecutor(1, thread_name_prefix="sag-read") as pool:
+        for one in found:
+            source = Source(one.path, repair(one.name), one.root)
+            ahead.append((one, source, None if one.problem else pool.submit(_look, source)))
+            if len(ahead) > _AHEAD:
+                yield _looked_at(*ahead.popleft())
+        while ahead:
+            yield _looked_at(*ahead.popleft())
+
+
+def _look(source: Source) -> None:
+    # an error comes again when the file is taken, and is accounted for there
+    with suppress(FormatError, OSError):
+        _ = source.head
+
+
+def _looked_at(found: Found, source: Source, reading: Future[None] | None) -> _Opened:
+    if reading is not None:
+        reading.result()
+    return found, source
+
+
+def _groups(opened: Iterator[_Opened]) -> Iterator[Iterator[_Opened]]:
     """Part the files into groups of bounded number and size, read while they are taken."""
-    for first in found:
-        yield _group(first, found)
+    for first in opened:
+        yield _group(first, opened)
 
 
-def _group(first: Found, rest: Iterator[Found]) -> Iterator[Found]:
+def _group(first: _Opened, rest: Iterator[_Opened]) -> Iterator[_Opened]:
     yield first
-    size, count = _size(first), 1
+    size, count = _size(first[0]), 1
     while size < _CHUNK_BYTES and count < _CHUNK_FILES:
         one = next(rest, None)
         if one is None:
             return
         yield one
-        size, count = size + _size(one), count + 1
+        size, count = size + _size(one[0]), count + 1
 
 
 def _size(found: Found) -> int:
@@ -188,10 +220,9 @@ class _Job:
                 by_source[run.source_id].append(run.run_id)
         return {path: by_source[source_id] for path, source_id in self._sources.items()}
 
-    def take(self, found: Found) -> None:
+    def take(self, found: Found, source: Source) -> None:
         """Look at one file, and enter it in the log and in the account."""
         self.report.files += 1
-        source = Source(found.path, repair(found.name), found.root)
         about: dict[str, Any] = {"path": source.name, "root": repair(str(found.root))}
         try:
             about |= self._read(found, source)

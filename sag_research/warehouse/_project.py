@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -20,6 +21,9 @@ _KNOWN_RUNS: Final = 50_000
 
 Row: TypeAlias = tuple[Any, ...]
 """The values of one row, in the order of the table's schema."""
+
+
+Extract: TypeAlias = Callable[[], dict[str, pa.Table]]
 
 
 class Projector:
@@ -40,6 +44,15 @@ class Projector:
 
     def project(self, events: Sequence[Event]) -> dict[str, pa.Table]:
         """Project events, given in the log's order; tables without rows are left out."""
+        tables, extract = self.begin(events)
+        return tables | extract()
+
+    def begin(self, events: Sequence[Event]) -> tuple[dict[str, pa.Table], Extract]:
+        """Project all but the mentions, and give the call that extracts those.
+
+        The call shares nothing with this object, so it may run in another thread while the
+        next events are projected.
+        """
         self._learn_runs({event.run_id for event in events})
         rows: defaultdict[str, list[Row]] = defaultdict(list)
         steps: list[tuple[Event, int]] = []
@@ -62,7 +75,7 @@ class Projector:
                 table, fact_row = _FACTS[event.type]
                 rows[table].append(key + fact_row(event.payload))
         result = {name: to_table(name, rows[name]) for name in BASE_TABLES if rows[name]}
-        return result | (self._mentions(steps) if steps else {})
+        return result, (self._extraction(steps) if steps else dict)
 
     def _learn_runs(self, run_ids: set[str]) -> None:
         if unknown := run_ids - self._runs.keys():
@@ -87,7 +100,7 @@ class Projector:
         self._next_step[event.run_id] = step + 1
         return step
 
-    def _mentions(self, steps: Sequence[tuple[Event, int]]) -> dict[str, pa.Table]:
+    def _extraction(self, steps: Sequence[tuple[Event, int]]) -> Extract:
         payloads = [event.payload for event, _ in steps]
         texts = StepTexts(
             action=[_text(payload.get("action")) or "" for payload in payloads],
@@ -95,18 +108,25 @@ class Projector:
             scope=[_text(self._runs[event.run_id].repo) or "" for event, _ in steps],
             open_file=[_open_file(payload.get("state")) for payload in payloads],
         )
-        found = self._extractor.extract_steps(texts)
         keys = {
             "seq": pa.array([event.seq for event, _ in steps], pa.int64()),
             "run_id": pa.array([event.run_id for event, _ in steps], pa.string()),
             "position": pa.array([event.position for event, _ in steps], pa.int64()),
             "step": pa.array([step for _, step in steps], pa.int64()),
         }
-        return {
-            name: _keyed(SCHEMAS[name], keys, rows, self._extractor.version)
-            for name, rows in zip(MENTION_TABLES, found, strict=True)
-            if rows.num_rows
-        }
+        return partial(_extract, self._extractor, texts, keys)
+
+
+def _extract(
+    extractor: EntityExtractor, texts: StepTexts, keys: Mapping[str, pa.Array]
+) -> dict[str, pa.Table]:
+    """Extract from steps; tables without rows are left out."""
+    found = extractor.extract_steps(texts)
+    return {
+        name: _keyed(SCHEMAS[name], keys, rows, extractor.version)
+        for name, rows in zip(MENTION_TABLES, found, strict=True)
+        if rows.num_rows
+    }
 
 
 def _keyed(

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from hashlib import blake2b
 from io import BytesIO
@@ -26,6 +27,7 @@ from sag_research._text import atomic_write
 from sag_research.errors import WarehouseError
 from sag_research.extract import EntityExtractor
 from sag_research.log import SQLiteEventStore
+from sag_research.model import Event
 from sag_research.warehouse._manifest import (
     DamagedManifest,
     Dead,
@@ -168,10 +170,7 @@ def _build(
 ) -> list[Segment]:
     """Write the files of one segment: what the open ones hold, and the new events."""
     lo, end = max(start.watermark, k * SEGMENT_EVENTS), (k + 1) * SEGMENT_EVENTS
-    parts: dict[str, list[pa.Table]] = {}
-    for events in chunked(store.tail(lo, min(end, target), strict=False), CHUNK):
-        for table, rows in projector.project(events).items():
-            parts.setdefault(table, []).append(rows)
+    parts = _project(projector, store.tail(lo, min(end, target), strict=False))
     sealed = target >= end
     made = []
     for table in (*BASE_TABLES, *MENTION_TABLES):
@@ -181,6 +180,27 @@ def _build(
             old = [_read(folder, segment) for segment in held]
             made.append(_write(folder, table, k, [*old, *new], sealed, version))
     return made
+
+
+def _project(projector: Projector, events: Iterator[Event]) -> dict[str, list[pa.Table]]:
+    """Project events in chunks; one chunk's texts are searched while the next is projected."""
+    parts: dict[str, list[pa.Table]] = {}
+
+    def keep(tables: Mapping[str, pa.Table]) -> None:
+        for table, rows in tables.items():
+            parts.setdefault(table, []).append(rows)
+
+    searched: Future[dict[str, pa.Table]] | None = None
+    with ThreadPoolExecutor(1, thread_name_prefix="sag-extract") as pool:
+        for chunk in chunked(events, CHUNK):
+            tables, extract = projector.begin(chunk)
+            if searched is not None:
+                keep(searched.result())
+            searched = pool.submit(extract)
+            keep(tables)
+        if searched is not None:
+            keep(searched.result())
+    return parts
 
 
 def _read(folder: Path, segment: Segment) -> pa.Table:
