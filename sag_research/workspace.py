@@ -396,7 +396,7 @@ class Workspace:
             What is changed; kept as the payload of ``run.forked``.
         """
         return self.store.fork(
-            self.resolve(run), at=at, step=step, child_id=run_id, intervention=intervention,
+            self.resolve(run), at=at, step=step, run_id=run_id, intervention=intervention,
             label=label,
         )  # fmt: skip
 

@@ -680,11 +680,11 @@ class SQLiteEventStore:
 
     def fork(
         self,
-        run_id: str,
+        parent: str,
         *,
         at: int | None = None,
         step: int | None = None,
-        child_id: str | None = None,
+        run_id: str | None = None,
         intervention: Mapping[str, Any] | None = None,
         label: str = "",
     ) -> Run:
@@ -692,13 +692,13 @@ class SQLiteEventStore:
 
         Parameters
         ----------
-        run_id : str
-            The parent.
+        parent : str
+            Id of the run to branch.
         at : int, optional
             The child sees the parent's events 1..at; default: all of them.
         step : int, optional
             Instead of ``at``: up to the event of this 0-based step.
-        child_id : str, optional
+        run_id : str, optional
             Default: the parent's id, ``+``, and eight random hex digits.
         intervention : mapping, optional
             What is changed; the payload of ``run.forked``.
@@ -711,14 +711,14 @@ class SQLiteEventStore:
         if step is not None:
             if at is not None:
                 raise UsageError("a fork has one place", fix="give `at` or `step`, not both")
-            at = self.position_of_step(run_id, step)
-        child = Run(run_id=child_id or f"{run_id}+{uuid.uuid4().hex[:8]}", label=label)
+            at = self.position_of_step(parent, step)
+        child = Run(run_id=run_id or f"{parent}+{uuid.uuid4().hex[:8]}", label=label)
         with self.transaction(), translated(self.path):
-            tip = self._tip(run_id)
+            tip = self._tip(parent)
             at = tip.pos if at is None else index(at)
             if not 1 <= at <= tip.pos:
                 raise UsageError(
-                    f"run {run_id!r} has no position {at}", why=f"it ends at {tip.pos}"
+                    f"run {parent!r} has no position {at}", why=f"it ends at {tip.pos}"
                 )
             writer = self._segments(tip.run, at)[-1].run
             digest = self._one("SELECT digest FROM events WHERE run = ? AND pos = ?", writer, at)

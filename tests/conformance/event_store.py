@@ -206,7 +206,7 @@ class EventStoreConformance(ABC):
 
     def test_an_inherited_position_is_taken_as_well(self, store: Store) -> None:
         filled(store, "r", 3)
-        store.fork("r", at=3, child_id="c")
+        store.fork("r", at=3, run_id="c")
         with pytest.raises(ConflictError) as caught:
             store.append(note("c", 9), expected=2)
         assert caught.value.winner == list(store.read("r"))[1]
@@ -224,7 +224,7 @@ class EventStoreConformance(ABC):
 
     def test_a_cause_is_an_earlier_position_of_the_lineage(self, store: Store) -> None:
         filled(store, "r", 2)
-        store.fork("r", at=2, child_id="c")
+        store.fork("r", at=2, run_id="c")
         assert store.append(note("c", 1, cause=1)).cause == 1
         assert store.append(note("c", 2, cause=4)).cause == 4
         assert [e.cause for e in store.read("c")] == [None, None, None, 1, 4]
@@ -245,7 +245,7 @@ class EventStoreConformance(ABC):
             store.append(note("r", 2))
         with undone(store):
             store.append(note("r", 3))
-            store.fork("r", child_id="c")
+            store.fork("r", run_id="c")
             store.create_run(Run(run_id="x"))
         assert numbers(store, "r") == [1, 2]
         assert [run.run_id for run in store.runs()] == ["r"]
@@ -322,7 +322,7 @@ class EventStoreConformance(ABC):
     def test_the_tail_is_every_event_once_in_order_of_writing(self, store: Store) -> None:
         filled(store, "a", 1)
         filled(store, "b", 1)
-        store.fork("a", at=2, child_id="c")
+        store.fork("a", at=2, run_id="c")
         store.append(note("a", 1))
         events = list(store.tail())
         assert [(e.run_id, e.position) for e in events] == [
@@ -338,7 +338,7 @@ class EventStoreConformance(ABC):
 
     def test_long_runs_are_read_whole(self, store: Store) -> None:
         filled(store, "r", 2_500)
-        store.fork("r", at=1_700, child_id="c")
+        store.fork("r", at=1_700, run_id="c")
         store.append_many([note("c", -number) for number in range(1, 1_200)])
         assert numbers(store, "r") == list(range(2_500))
         assert numbers(store, "c") == [*range(1_699), *range(-1, -1_200, -1)]
@@ -351,7 +351,7 @@ class EventStoreConformance(ABC):
     def test_a_fork_shares_its_prefix_and_goes_its_own_way(self, store: Store) -> None:
         store.create_run(Run(run_id="r", goal="g", task_id="t", attempt=3, config={"a": 1}))
         store.append_many([note("r", number) for number in range(4)])
-        child = store.fork("r", at=3, child_id="c", label="try", intervention={"hint": LONG})
+        child = store.fork("r", at=3, run_id="c", label="try", intervention={"hint": LONG})
         assert (child.run_id, child.parent_id, child.fork_position) == ("c", "r", 3)
         assert (child.goal, child.task_id, child.config) == ("g", "t", {"a": 1})
         assert (child.label, child.attempt) == ("try", None)
@@ -371,11 +371,11 @@ class EventStoreConformance(ABC):
         for number in range(3):
             store.append(Event(run_id="r", type="tool.responded"))
             store.append(Event(run_id="r", type="agent.step", payload={"thought": str(number)}))
-        assert store.fork("r", step=1, child_id="c").fork_position == 5
+        assert store.fork("r", step=1, run_id="c").fork_position == 5
         assert [e.payload["thought"] for e in store.read("c", types=["agent.step"])] == ["0", "1"]
         store.append(Event(run_id="c", type="agent.step", payload={"thought": "new"}))
-        assert store.fork("c", step=2, child_id="d").fork_position == 7
-        assert store.fork("c", step=0, child_id="e").fork_position == 3
+        assert store.fork("c", step=2, run_id="d").fork_position == 7
+        assert store.fork("c", step=0, run_id="e").fork_position == 3
         for step in (-1, 3):
             with pytest.raises(UsageError, match=f"step {step}"):
                 store.fork("c", step=step)
@@ -392,19 +392,19 @@ class EventStoreConformance(ABC):
         store.create_run(Run(run_id="r"))
         store.append_many([Event(run_id="r", type="agent.step") for _ in range(2)])
         with pytest.raises(UsageError):
-            store.fork("r", child_id="c", **where)
+            store.fork("r", run_id="c", **where)
         assert not store.has_run("c")
 
     def test_a_fork_does_not_take_an_id_twice(self, store: Store) -> None:
         filled(store, "r", 1)
         with pytest.raises(RunExistsError):
-            store.fork("r", child_id="r")
+            store.fork("r", run_id="r")
         assert store.last_seq() == 2
 
     def test_a_fork_with_a_bad_intervention_leaves_nothing(self, store: Store) -> None:
         filled(store, "r", 1)
         with pytest.raises(BadPayloadError, match="hint"):
-            store.fork("r", child_id="c", intervention={"hint": {1}})
+            store.fork("r", run_id="c", intervention={"hint": {1}})
         assert not store.has_run("c")
 
     @several_backends
@@ -465,8 +465,8 @@ class EventStoreConformance(ABC):
         digests = [[e.digest for e in store.read(run_id)] for run_id in ("a", "b")]
         assert digests[0] == digests[1]
         assert len(set(digests[0])) == 3
-        fork = store.fork("a", at=2, child_id="c", label="x", intervention={"i": 1})
-        again = store.fork("b", at=2, child_id="d", label="y", intervention={"i": 1})
+        fork = store.fork("a", at=2, run_id="c", label="x", intervention={"i": 1})
+        again = store.fork("b", at=2, run_id="d", label="y", intervention={"i": 1})
         assert store.head(fork.run_id) == store.head(again.run_id)
 
     @pytest.mark.parametrize(
@@ -595,7 +595,7 @@ def _play(
     lineage = model[run_id]
     if move == "fork":
         at, child = where % len(lineage) + 1, f"r{len(model)}"
-        store.fork(run_id, at=at, child_id=child, intervention={"n": number})
+        store.fork(run_id, at=at, run_id=child, intervention={"n": number})
         new = [(child, "run.forked", number)]
         model[child] = lineage[:at] + new
         written += new
@@ -605,7 +605,7 @@ def _play(
     if move == "undo":
         with undone(store):
             store.append_many(events)
-            store.fork(run_id, child_id="gone")
+            store.fork(run_id, run_id="gone")
         return
     store.append_many(events, expected=len(lineage) + 1)
     new = [(run_id, "note.taken", number)] * count

@@ -343,7 +343,7 @@ def test_nothing_is_built_when_the_file_is_opened(tmp_path: Path) -> None:
 def forked(store: SQLiteEventStore) -> None:
     """A parent that asked a, b and, after the cut, c."""
     texts(Context(store, "r1"), Scripted("ab"), "q", 2)
-    store.fork("r1", at=store.head("r1").position, child_id="child")
+    store.fork("r1", at=store.head("r1").position, run_id="child")
     texts(Context(store, "r1"), Scripted("c"), "q", 1)
 
 
@@ -376,7 +376,7 @@ def test_a_fork_that_carries_on_counts_what_was_asked_before(store: SQLiteEventS
 
 def test_a_fork_in_the_middle_of_a_call_has_no_answer(store: SQLiteEventStore) -> None:
     Context(store, "r1").llm(Scripted(["a"]), "q")
-    store.fork("r1", at=2, child_id="child")
+    store.fork("r1", at=2, run_id="child")
     assert types(store, "child")[:2] == ["run.created", "llm.requested"]
     assert texts(Context(store, "child", mode="reuse"), Scripted("x"), "q", 1) == ["x"]
 
@@ -385,7 +385,7 @@ def test_forks_of_forks(store: SQLiteEventStore) -> None:
     parent = "r1"
     for depth in range(8):
         texts(Context(store, parent), Scripted(str(depth)), "q", 1)
-        store.fork(parent, at=store.head(parent).position, child_id=f"f{depth}")
+        store.fork(parent, at=store.head(parent).position, run_id=f"f{depth}")
         texts(Context(store, parent), Scripted("late"), "q", 1)
         parent = f"f{depth}"
     expected = [str(depth) for depth in range(8)]
@@ -990,7 +990,7 @@ def test_recorded_calls_show_hits_and_misses(store: SQLiteEventStore) -> None:
 
 def test_recorded_calls_of_forks_and_open_calls(store: SQLiteEventStore) -> None:
     Context(store, "r1").llm(Scripted(["a"]), "<script>alert(1)</script>")
-    store.fork("r1", at=2, child_id="child")
+    store.fork("r1", at=2, run_id="child")
     (row,) = recorded_calls(store, "child")
     assert (row.run_id, row.status) == ("r1", "open")
     ctx = Context(store, "child", mode="reuse", scope="family")

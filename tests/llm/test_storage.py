@@ -101,7 +101,7 @@ def test_forks_and_later_sessions_share_the_transcript(store: SQLiteEventStore) 
     blobs = "SELECT count(*) FROM blobs"
     before = store._db.execute(blobs).fetchone()[0]
     for number in range(5):
-        store.fork("r1", at=20, child_id=f"f{number}")
+        store.fork("r1", at=20, run_id=f"f{number}")
         (asked,) = converse(store, f"f{number}", 1, start=29)
         last = list(store.read(f"f{number}", types=["llm.requested"]))[-1]
         assert read_request(store, last) == asked
@@ -180,7 +180,7 @@ def test_the_index_can_be_made_again(store: SQLiteEventStore) -> None:
         ctx.tool("t", lambda: 1 // 0)
     with pytest.raises(KeyboardInterrupt):
         ctx.tool("u", interrupt)
-    store.fork("r1", at=4, child_id="child")
+    store.fork("r1", at=4, run_id="child")
     Context(store, "child", mode="reuse", scope="family").llm(Scripted([]), "q")
     store.append(Event(run_id="r1", type="llm.responded", payload={"text": "not ours"}))
     store.append(Event(run_id="r1", type="llm.responded", payload={"key": "zz", "occurrence": 0}))
@@ -262,7 +262,7 @@ def test_looking_up_never_scans(store: SQLiteEventStore) -> None:
     """Every statement of a hit is a search by an index, however long the log is."""
     for n in range(50):
         record_call(store, answer(digest(f"{n}"), 0, n))
-    store.fork("r1", at=30, child_id="child")
+    store.fork("r1", at=30, run_id="child")
     statements: list[str] = []
     store._db.set_trace_callback(statements.append)
     for scope in ("lineage", "family", "store"):

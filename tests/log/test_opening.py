@@ -369,7 +369,7 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path) -> None:
         with pytest.raises(StoreError, match="full"):
             store.create_run(Run(run_id="s", config={str(n): LONG + str(n) for n in range(2_000)}))
         with pytest.raises(StoreError, match="full"):
-            store.fork("r", child_id="c", intervention={str(n): LONG[:500] for n in range(500)})
+            store.fork("r", run_id="c", intervention={str(n): LONG[:500] for n in range(500)})
         assert 2 <= len(acknowledged) < 100
         assert list(store.read("r", lo=2)) == acknowledged
         assert [run.run_id for run in store.runs()] == ["r"]
@@ -379,7 +379,7 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path) -> None:
         after = store.append(random_note(3_000))
         assert after.position == len(acknowledged) + 2
         store.create_run(Run(run_id="s"))
-        store.fork("r", child_id="c")
+        store.fork("r", run_id="c")
         assert store.verify().to_dict() == {"ok": True, "runs": 3, "problems": []}
         assert list(store.read("r", lo=after.position)) == [after]
 

@@ -32,9 +32,9 @@ def test_runs_come_in_the_order_of_writing_with_their_forks(store: SQLiteEventSt
     store.create_run(Run(run_id="b", goal="of b", repo="o/p"))
     store.create_run(Run(run_id="a", goal="of a"))
     store.append(Event(run_id="b", type="note.taken"))
-    store.fork("b", at=1, child_id="b1")
-    store.fork("b1", child_id="b2", label="deep")
-    store.fork("b2", at=1, child_id="b3")
+    store.fork("b", at=1, run_id="b1")
+    store.fork("b1", run_id="b2", label="deep")
+    store.fork("b2", at=1, run_id="b3")
     runs = store.runs()
     assert [(r.run_id, r.parent_id, r.fork_position, r.goal, r.repo) for r in runs] == [
         ("b", None, 0, "of b", "o/p"),
@@ -60,7 +60,7 @@ def test_many_runs_are_found_by_id(store: SQLiteEventStore) -> None:
 
 def test_a_fork_is_made_now_and_its_root_then(store: SQLiteEventStore) -> None:
     store.create_run(Run(run_id="r", created_at=0.0, source_id="s", attempt=2, label="l"))
-    child = store.fork("r", child_id="c")
+    child = store.fork("r", run_id="c")
     assert store.get_run("r").created_at == 0.0
     assert child.created_at is not None
     assert child.created_at > 1_700_000_000
@@ -166,7 +166,7 @@ def test_steps_are_counted_over_the_lineage(store: SQLiteEventStore) -> None:
     for _ in range(3):
         store.append(Event(run_id="r", type="tool.responded"))
         store.append(Event(run_id="r", type="agent.step"))
-    store.fork("r", step=1, child_id="c")
+    store.fork("r", step=1, run_id="c")
     store.append(Event(run_id="c", type="agent.step"))
     assert [store.position_of_step("c", step) for step in range(3)] == [3, 5, 7]
     counts = {1: 0, 3: 0, 4: 1, 5: 1, 6: 2, 7: 2, 8: 3, 99: 3}

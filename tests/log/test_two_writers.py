@@ -52,7 +52,7 @@ def test_writers_in_turn_by_batch_and_fork(pair: Pair) -> None:
     first.append(note(0))
     second.append_many([note(1), note(2)])
     first.append(note(3))
-    second.fork("r", at=3, child_id="c")
+    second.fork("r", at=3, run_id="c")
     first.append(note(4, "c"))
     second.append(note(5, "c"))
     first.append(note(6))

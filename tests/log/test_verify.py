@@ -35,9 +35,9 @@ def path(tmp_path: Path) -> Path:
                     payload={"n": number, "text": f"{number} {LONG}", "seconds": 0.5, "started": 1},
                 )
             )  # fmt: skip
-        store.fork("parent", at=4, child_id="child", intervention={"hint": LONG})
+        store.fork("parent", at=4, run_id="child", intervention={"hint": LONG})
         store.append(Event(run_id="child", type="note.taken", payload={"n": 6}))
-        store.fork("child", at=3, child_id="grandchild")
+        store.fork("child", at=3, run_id="grandchild")
         store.create_run(Run(run_id="apart"))
         store.append(Event(run_id="apart", type="note.taken", payload={"text": LONG}))
         assert store.verify().to_dict() == {"ok": True, "runs": 4, "problems": []}

@@ -55,7 +55,7 @@ def fork(store: SQLiteEventStore, name: str) -> None:
     while True:
         child = f"{name}/{number}"
         with store.transaction():
-            store.fork(parent, child_id=child, intervention={"n": number, "text": LONG})
+            store.fork(parent, run_id=child, intervention={"n": number, "text": LONG})
             store.append_many([note(child, name, number) for _ in range(3)])
         say(number)
         parent = child if number % 3 else name

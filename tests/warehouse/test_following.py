@@ -47,7 +47,7 @@ def write_something(store: SQLiteEventStore, random: Random) -> None:
         store.create_run(Run(run_id=f"r{len(runs)}", task_id=f"t{len(runs) % 3}", repo="a/b"))
     elif choice == "fork":
         at = random.randint(1, store.head(name).position)
-        store.fork(name, at=at, child_id=f"f{len(runs)}")
+        store.fork(name, at=at, run_id=f"f{len(runs)}")
     elif choice == "steps":
         some = range(random.randint(1, 30))
         store.append_many(step(name, f"m{random.randint(0, 9)}.py é{i}.py" * 3) for i in some)

@@ -192,7 +192,7 @@ def test_the_digest_of_a_run_is_its_head(study):
     study.run("r1")
     study.add(step("r1"))
     study.checkpoint()
-    child = study.store.fork("r1", at=2, child_id="r2")
+    child = study.store.fork("r1", at=2, run_id="r2")
     study.add(step("r1"), step("r2"))
     heads = {run: study.store.head(run).digest for run in ("r1", child.run_id)}
     assert dict(study.rows("SELECT run_id, digest FROM runs")) == heads
@@ -292,13 +292,13 @@ def test_a_run_cannot_judge_itself(study):
 def test_forks_of_forks_inherit_up_to_the_smallest_fork_position(study):
     study.run("a", task_id="t", repo="a/b")
     study.add(*(step("a", f"a{n}.py") for n in range(5)))  # positions 2..6
-    study.store.fork("a", at=4, child_id="b")  # sees a's steps 0..2; own from position 5
+    study.store.fork("a", at=4, run_id="b")  # sees a's steps 0..2; own from position 5
     study.checkpoint()
     study.add(*(step("b", f"b{n}.py") for n in range(3)))  # positions 6..8
-    study.store.fork("b", at=7, child_id="c")  # inherits b's 6..7 and a's 2..4
-    study.store.fork("b", at=3, child_id="d")  # forks inside what b inherited: a's 2..3
+    study.store.fork("b", at=7, run_id="c")  # inherits b's 6..7 and a's 2..4
+    study.store.fork("b", at=3, run_id="d")  # forks inside what b inherited: a's 2..3
     study.checkpoint()
-    study.store.fork("d", at=2, child_id="e")  # at a fork position below d's own
+    study.store.fork("d", at=2, run_id="e")  # at a fork position below d's own
     study.add(step("c", "c0.py"), step("d", "d0.py"), step("e", "e0.py"), step("a", "a5.py"))
 
     runs = study.rows(

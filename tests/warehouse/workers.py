@@ -40,7 +40,7 @@ def append_until(study: Path, stop: Flag, start: Barrier, count: Counter) -> Non
         while not stop.is_set():
             name = f"r{number}"
             if number % 4 == 3:
-                store.fork(f"r{number - 1}", at=random.randint(1, 3), child_id=name)
+                store.fork(f"r{number - 1}", at=random.randint(1, 3), run_id=name)
             else:
                 store.create_run(Run(run_id=name, repo="a/b"))
             for _ in range(random.randint(2, 12)):
