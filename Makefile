@@ -21,7 +21,7 @@ help:
 	@echo "make test           lint, unit tests, doctests and notebooks"
 	@echo "make slow           the tests that take minutes"
 	@echo "make lint           ruff and mypy"
-	@echo "make lab            JupyterLab on notebooks/"
+	@echo "make lab            JupyterLab on notebooks/ (LAB_ARGS=--allow-root in a container)"
 	@echo "make bench          benchmarks with quick settings"
 	@echo "make package-check  build the wheel and use it outside this folder"
 	@echo "make lock           resolve requirements/*.txt anew from pyproject.toml"
@@ -70,7 +70,7 @@ demo: $(VENV)/.core-stamp
 	$(VENV)/bin/sag demo
 
 lab: $(VENV)/.dev-stamp
-	$(PY) -m jupyterlab notebooks
+	$(PY) -m jupyterlab $(LAB_ARGS) notebooks
 
 bench: $(VENV)/.dev-stamp
 	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(PY) $$script --quick; done

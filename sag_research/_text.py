@@ -6,6 +6,7 @@ instructions. Nothing else in the package escapes, and nothing else opens a file
 
 from __future__ import annotations
 
+import errno
 import html
 import json
 import os
@@ -179,6 +180,8 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         Written bytes appear under ``path`` when the block ends without an error.
     """
     target = Path(path)
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "is a folder, give the name of a file", str(target))
     temporary = target.with_name(f".{target.name[:100]}.{uuid.uuid4().hex}.tmp")
     try:
         with temporary.open("xb") as file:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -43,6 +45,11 @@ def main() -> NoReturn:
     except BrokenPipeError:  # `sag … | head` is no error
         sys.stderr.close()
         code = 0
+    except OSError as error:
+        if "--debug" in sys.argv:
+            raise
+        click.echo(f"error: {_line(str(error))}", err=True)
+        code = 1
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -113,7 +120,7 @@ def ingest(
         _print_json(report.to_dict())
     else:
         _print_ingest(report)
-    return REJECTED if report.rejected else 0
+    return REJECTED if report.rejected or report.refused_records else 0
 
 
 def _print_ingest(report: Any) -> None:
@@ -122,14 +129,22 @@ def _print_ingest(report: Any) -> None:
         numbers = ", ".join(f"{count} {what}" for what, count in counts.items())
         click.echo(f"  {name}: {numbers}")
     for title, items in (("rejected", report.rejected), ("ignored", report.ignored)):
-        for path, reason in items[:20]:
-            click.echo(f"  {title}: {_cell(path)}: {_cell(reason, 120)}")
-        if len(items) > 20:
-            click.echo(f"  {title}: {len(items) - 20} more; see `sag sources`")
+        _print_reasons(title, items)
     if report.labels is not None:
         click.echo(f"  {report.labels!r}")
     for note in report.notes:
         click.echo(f"  note: {_cell(note, 200)}")
+
+
+def _print_reasons(title: str, items: Sequence[tuple[str, str]]) -> None:
+    """Print each reason with a file that has it, and how many more have."""
+    reasons = Counter(reason for _, reason in items)
+    for reason, count in reasons.most_common(20):
+        path = next(path for path, why in items if why == reason)
+        more = f" and {count - 1} more" if count > 1 else ""
+        click.echo(f"  {title}: {_cell(path)}{more}: {_cell(reason, 120)}")
+    if len(items) > 1:
+        click.echo(f"  {title}: {len(items)} in all; `sag sources` lists each")
 
 
 @sag.command()
@@ -180,6 +195,18 @@ def sql(query: str, workspace: str | None, as_json: bool) -> None:
         _print_json({"columns": result.columns, "rows": [list(row) for row in result.rows()]})
     else:
         _print_table(result.columns, result.rows(), width=100)
+
+
+@sag.command()
+@click.argument("view", required=False)
+@_with_workspace
+def schema(view: str | None, workspace: str | None) -> None:
+    """Say what the views' columns are and mean (for one VIEW, or all)."""
+    from sag_research.workspace import open as open_workspace
+
+    with open_workspace(":memory:" if workspace is None else workspace, create=False) as ws:
+        result = ws.warehouse.schema(view)
+    _print_table(result.columns, result.rows(), width=100)
 
 
 @sag.command()
@@ -348,7 +375,8 @@ def demo(output: str) -> None:
             _print_table(table.columns, table.rows()[:12])
         path = ws.report(folder / "report.html")
         click.echo(f"\nReport with a graph: {path}")
-        click.echo(f"Go on: sag runs -w {folder / 'workspace'}")
+        command = "sag" if shutil.which("sag") else str(Path(sys.executable).parent / "sag")
+        click.echo(f"Go on: {command} runs -w {folder / 'workspace'}")
 
 
 @sag.command()
@@ -360,4 +388,6 @@ def lab(folder: str) -> None:
 
     if find_spec("jupyterlab") is None:
         raise SagError("JupyterLab is not installed", fix="pip install 'sag-research[lab]'")
+    if not Path(folder).is_dir():
+        raise SagError(f"no folder {folder!r} here", fix="name the folder of your notebooks")
     sys.exit(subprocess.call([sys.executable, "-m", "jupyterlab", folder]))

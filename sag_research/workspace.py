@@ -237,6 +237,10 @@ class Workspace:
         """
         return self.warehouse.sql(query, parameters)
 
+    def schema(self, view: str | None = None) -> pd.DataFrame:
+        """Say what the views' columns are and mean, for one view or all."""
+        return self.warehouse.schema(view).df()
+
     @property
     def duckdb(self) -> duckdb.DuckDBPyConnection:
         """The DuckDB connection; it shows the state of the last ``sql`` or ``refresh``."""
@@ -258,9 +262,10 @@ class Workspace:
         if self.store.has_run(run):
             return run
         query = """
-            SELECT run_id, task_id = $name AS is_task FROM runs
+            SELECT run_id, task_id = $name AND parent_id IS NULL AS is_task FROM runs
             WHERE task_id = $name OR starts_with(run_id, $name) ORDER BY is_task DESC, seq"""
         found = self.sql(query, {"name": run}).rows()
+        # a task means the run that attempted it, not its forks
         tasks = [run_id for run_id, is_task in found if is_task]
         candidates = tasks or [run_id for run_id, _ in found]
         if len(candidates) == 1:

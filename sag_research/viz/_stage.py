@@ -89,6 +89,10 @@ def scene(
     )
 
 
+_ENDS: Final = {"completed": "ended", "failed": "cut off"}
+"""How a run stopped, in words that nobody takes for its outcome."""
+
+
 def _place(node: Node, place: tuple[float, float]) -> Node:
     x, y = (round(value, 1) + 0.0 for value in place)
     return Node(
@@ -183,6 +187,7 @@ def _run_node(graph: Any, key: str, data: dict[str, Any]) -> Node:
 def _event_node(graph: Any, key: str, data: dict[str, Any]) -> Node:
     if data["step"] is None:
         word = data["type"].removeprefix("run.")
+        word = _ENDS.get(word, word)
         detail = _detail(
             event=data["type"], run=data["run_id"], position=data["position"], body=data["body"]
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import tomllib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
@@ -291,6 +292,36 @@ class Warehouse:
             self.sync()
         except (OSError, StoreError, WarehouseError) as error:
             warnings.warn(f"the warehouse could not be brought up to date: {error}", stacklevel=3)
+
+    def schema(self, view: str | None = None) -> QueryResult:
+        """Say what the views' columns are: view, column, type, meaning.
+
+        Parameters
+        ----------
+        view : str, optional
+            Only this view; default: all of them, and the functions.
+
+        Raises
+        ------
+        UsageError
+            If there is no such view.
+        """
+        text = files("sag_research.warehouse").joinpath("schema.toml").read_text(encoding="utf-8")
+        meanings = tomllib.loads(text)
+        if view is not None and view not in VIEWS:
+            raise UsageError(f"no view {view!r}", fix="the views are " + ", ".join(VIEWS))
+        rows = []
+        for name in VIEWS if view is None else (view,):
+            about = meanings["steps"] | meanings[name] if name == "steps_all" else meanings[name]
+            rows.append((name, "", "VIEW", about[""]))
+            described = self.sql(f"SELECT column_name, column_type FROM (DESCRIBE {name})").rows()  # noqa: S608
+            rows += [(name, column, type_, about.get(column, "")) for column, type_ in described]
+        if view is None:
+            rows += [("", name, "MACRO", text) for name, text in meanings["functions"].items()]
+        columns = ("view", "column", "type", "meaning")
+        return QueryResult(
+            pa.table({n: list(c) for n, c in zip(columns, zip(*rows, strict=True), strict=True)})
+        )
 
     # ---- upkeep
 

@@ -464,3 +464,12 @@ def test_odd_runs_are_runs(study):
     shown = study.one("SELECT kind, goal, task_id, model, repo FROM runs")
     assert shown == ("5", '["a"]', '{"b":1}', str(HUGE), "3")
     assert study.one("SELECT DISTINCT scope FROM mentions") == "3"
+
+
+def test_every_column_is_explained(study):
+    rows = study.warehouse.schema().rows()
+    assert {view for view, *_ in rows} == {*VIEWS, ""}
+    assert [row for row in rows if not row[3]] == []
+    documented = {(view, column) for view, column, *_ in rows if view and column}
+    real = {(view, c) for view in VIEWS for c in study.warehouse.sql(f"FROM {view}").columns}
+    assert documented == real
