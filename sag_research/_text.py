@@ -179,10 +179,12 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     binary file
         Written bytes appear under ``path`` when the block ends without an error.
     """
-    target = Path(path)
+    target = Path(path).resolve()  # a link is followed, not replaced
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, "is a folder, give the name of a file", str(target))
-    temporary = target.with_name(f".{target.name[:100]}.{uuid.uuid4().hex}.tmp")
+    if target.exists() and not target.is_file():
+        raise OSError(errno.EINVAL, "is no ordinary file", str(target))
+    temporary = target.with_name(f".sag-{uuid.uuid4().hex}.tmp")
     try:
         with temporary.open("xb") as file:
             yield file

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import sys
 from collections import Counter
@@ -14,7 +15,7 @@ import click
 
 from sag_research import __version__
 from sag_research._text import clip, repair, strip_terminal, visible
-from sag_research.errors import SagError
+from sag_research.errors import SagError, UsageError
 
 if TYPE_CHECKING:
     from sag_research.workspace import Workspace
@@ -42,9 +43,9 @@ def main() -> NoReturn:
             raise
         click.echo(f"error: {_line(str(error))}", err=True)
         code = error.exit_code
-    except BrokenPipeError:  # `sag … | head` is no error
-        sys.stderr.close()
-        code = 0
+    except SystemExit as error:
+        # `sag … | head` is no error; click has replaced the closed pipe before it leaves
+        code = 0 if "Pacify" in type(sys.stdout).__name__ else error.code
     except OSError as error:
         if "--debug" in sys.argv:
             raise
@@ -77,7 +78,26 @@ def _workspace(path: str | None, *, create: bool = False) -> Workspace:
 
 
 def _print_json(value: Any) -> None:
-    click.echo(json.dumps(value, default=str, ensure_ascii=False, allow_nan=False))
+    click.echo(json.dumps(_json_value(value), ensure_ascii=False, allow_nan=False))
+
+
+def _json_value(value: Any) -> Any:
+    """Make a value JSON: times as ISO text, bytes as hex, numbers that JSON lacks as text."""
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, dict):
+        return {str(key): _json_value(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_json_value(item) for item in value]
+    if isinstance(value, bytes):
+        return value.hex()
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _records(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
 def _print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], width: int = 60) -> None:
@@ -114,6 +134,9 @@ def ingest(
     as_json: bool,
 ) -> int:
     """Read trajectories from files and folders into a workspace."""
+    for path in (*paths, labels):  # before a workspace is made for nothing
+        if path is not None and not Path(path).exists():
+            raise UsageError(f"{path} does not exist", fix="check the path")
     with _workspace(workspace, create=True) as ws:
         report = ws.ingest(*paths, labels=labels, format=format_name)
     if as_json:
@@ -153,19 +176,15 @@ def _print_reasons(title: str, items: Sequence[tuple[str, str]]) -> None:
 @_with_json
 def runs(workspace: str | None, where: str, as_json: bool) -> None:
     """List the runs."""
-    columns = ("run_id", "model", "outcome", "detail", "exit_status", "n_steps", "cost_usd")
+    shown = "run_id, model, outcome, detail, exit_status, n_steps, cost_usd"
     with _workspace(workspace) as ws:
-        frame = ws.runs(where)
+        # the condition is the user's own SQL, like the text of `sag sql`
+        chosen = "*" if as_json else shown
+        result = ws.sql(f"SELECT {chosen} FROM runs WHERE ({where}) ORDER BY seq")  # noqa: S608
     if as_json:
-        _print_json({"runs": json.loads(frame.to_json(orient="records", date_format="iso"))})
+        _print_json({"runs": _records(result.columns, result.rows())})
     else:
-        _print_table(columns, _plain(frame[list(columns)]))
-
-
-def _plain(frame: Any) -> list[list[Any]]:
-    filled = frame.astype(object).where(frame.notna(), None)
-    rows: list[list[Any]] = filled.to_numpy().tolist()
-    return rows
+        _print_table(result.columns, result.rows())
 
 
 @sag.command()
@@ -174,13 +193,16 @@ def _plain(frame: Any) -> list[list[Any]]:
 @_with_json
 def steps(run: str, workspace: str | None, as_json: bool) -> None:
     """Show the steps of a RUN (an id, a unique prefix, or a task with one run)."""
-    columns = ["step", "tool", "exit_code", "action", "observation"]
     with _workspace(workspace) as ws:
-        frame = ws.steps(run)
+        result = ws.step_rows(run)
     if as_json:
-        _print_json({"steps": json.loads(frame.to_json(orient="records"))})
+        _print_json({"steps": _records(result.columns, result.rows())})
     else:
-        _print_table(columns, _plain(frame[columns]))
+        shown = ["step", "tool", "exit_code", "action", "observation"]
+        _print_table(
+            shown,
+            [[row[name] for name in shown] for row in _records(result.columns, result.rows())],
+        )
 
 
 @sag.command()
@@ -229,13 +251,14 @@ def info(workspace: str | None, as_json: bool) -> None:
 @_with_json
 def sources(workspace: str | None, as_json: bool) -> None:
     """List every file that was read, what became of it, and why."""
-    columns = ["status", "format", "n_runs", "n_steps", "path", "reason"]
+    columns = "status, format, n_runs, n_steps, path, reason"
     with _workspace(workspace) as ws:
-        frame = ws.sources()
+        chosen = "*" if as_json else columns
+        result = ws.sql(f"SELECT {chosen} FROM sources ORDER BY path, root")  # noqa: S608
     if as_json:
-        _print_json({"sources": json.loads(frame.to_json(orient="records"))})
+        _print_json({"sources": _records(result.columns, result.rows())})
     else:
-        _print_table(columns, _plain(frame[columns]))
+        _print_table(result.columns, result.rows())
 
 
 @sag.command()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
@@ -19,10 +21,10 @@ from sag_research.extract import EntityExtractor
 from sag_research.ingest import IngestReport, LabelReport, add, apply_labels, ingest, read_labels
 from sag_research.lab import bundled
 from sag_research.log import SQLiteEventStore, VerifyReport
-from sag_research.model import Run
+from sag_research.model import WORKSPACE_RUN, Run
 from sag_research.viz import report_page, report_tables
 from sag_research.viz import scene as graph_scene
-from sag_research.warehouse import QueryResult, SyncReport, Warehouse
+from sag_research.warehouse import QueryResult, SyncReport, Warehouse, step_table
 
 if TYPE_CHECKING:
     import duckdb
@@ -78,6 +80,8 @@ class Workspace:
     """
 
     def __init__(self, path: str | PathLike[str], *, create: bool = True) -> None:
+        if not fspath(path):
+            raise UsageError("a workspace needs a name", fix="give a folder, or ':memory:'")
         self.path = None if fspath(path) == ":memory:" else Path(path)
         if self.path is None:
             log, folder, aliases = ":memory:", None, None
@@ -85,7 +89,8 @@ class Workspace:
             log, folder = str(self.path / "log.sqlite"), self.path / "warehouse"
             aliases = self.path / "aliases.toml"
             self._make_folder(self.path, create)
-        self.store = SQLiteEventStore(log)
+        frozen = self.path is not None and not os.access(self.path, os.W_OK)
+        self.store = SQLiteEventStore(log, read_only=frozen)
         extractor = EntityExtractor(aliases=aliases if aliases and aliases.exists() else None)
         self.warehouse = Warehouse(folder, self.store, extractor=extractor)
 
@@ -98,10 +103,9 @@ class Workspace:
             )
         try:
             path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreError(
-                f"{path} cannot be a workspace", why=error.strerror or str(error)
-            ) from error
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            raise StoreError(f"{path!s} cannot be a workspace", why=why) from error
 
     def __enter__(self) -> Workspace:
         return self
@@ -156,7 +160,11 @@ class Workspace:
         if not paths:
             raise UsageError("nothing to ingest", fix="name at least one file or folder")
         report = ingest(self.store, list(paths), labels=labels, format=format, progress=progress)
-        self.sync()
+        try:
+            self.sync()
+        except OSError as error:  # the runs are in the log; only the projection is behind
+            warnings.warn(f"the warehouse could not be written: {error}", stacklevel=2)
+        self.store.checkpoint()
         return report
 
     def add(self, record: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> str | list[str]:
@@ -218,12 +226,13 @@ class Workspace:
             One row a step, with the columns of the view ``steps``; ``run_id`` names the run
             that wrote the step.
         """
-        import pandas as pd
+        return self.step_rows(run).df()
 
+    def step_rows(self, run: str) -> QueryResult:
+        """Return what :meth:`steps` does, with exact numbers and NULLs instead of pandas' NaN."""
         run_id = self.resolve(run)
         events = self.store.read(run_id, types=("agent.step",))
-        rows = [_step_row(number, event, run_id) for number, event in enumerate(events)]
-        return pd.DataFrame.from_records(rows, columns=list(_STEP_COLUMNS))
+        return QueryResult(step_table(events, run_id).select(list(_STEP_COLUMNS)))
 
     def sql(
         self, query: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None
@@ -259,7 +268,7 @@ class Workspace:
         RunNotFoundError
             If none is meant, or several; the message lists the candidates.
         """
-        if self.store.has_run(run):
+        if run != WORKSPACE_RUN and self.store.has_run(run):
             return run
         query = """
             SELECT run_id, task_id = $name AND parent_id IS NULL AS is_task FROM runs
@@ -431,21 +440,6 @@ class Workspace:
 def _cohort(columns: str, where: str, order: str) -> str:
     # the condition is the user's own SQL, like the text of ws.sql; values are bound
     return f"SELECT {columns} FROM runs WHERE ({where}) {order}"  # noqa: S608
-
-
-def _step_row(number: int, event: Any, run_id: str) -> tuple[Any, ...]:
-    payload = event.payload
-    calls = payload.get("calls") or [{}]
-    usage = payload.get("usage") or {}
-    flags = list(payload.get("flags") or ())
-    inherited = event.run_id != run_id or "inherited" in flags
-    return (
-        event.run_id, number, event.position, payload.get("thought", ""),
-        payload.get("action", ""), payload.get("observation", ""), len(payload.get("calls") or ()),
-        calls[-1].get("name"), calls[-1].get("exit_code"), payload.get("seconds"),
-        usage.get("tokens_in"), usage.get("tokens_out"), usage.get("cost_usd"),
-        payload.get("started"), inherited, flags,
-    )  # fmt: skip
 
 
 def _sizes(path: Path) -> dict[str, int]:

@@ -167,6 +167,14 @@ class SQLiteEventStore:
             raise SchemaError(f"{self.path} has lost its id", fix="restore the file from a copy")
         return str(row[0])
 
+    def checkpoint(self) -> None:
+        """Move what was committed into the main file, so that a copy of it alone holds it.
+
+        Waits for nobody: what readers still need stays in the file ``-wal`` beside it.
+        """
+        with self._lock, translated(self.path):
+            self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+
     # ---- writing
 
     @contextmanager
@@ -708,6 +716,8 @@ class SQLiteEventStore:
         UsageError
             If the parent has no such position, or both ``at`` and ``step`` are given.
         """
+        if parent == WORKSPACE_RUN:
+            raise UsageError("the workspace's own run cannot be forked")
         if step is not None:
             if at is not None:
                 raise UsageError("a fork has one place", fix="give `at` or `step`, not both")

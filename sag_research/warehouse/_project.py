@@ -9,13 +9,14 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sag_research.extract import EntityExtractor, StepTexts
 from sag_research.log import SQLiteEventStore
 from sag_research.model import TERMINAL_TYPES, WORKSPACE_RUN, Event, Run
 from sag_research.warehouse._tables import BASE_TABLES, MENTION_TABLES, SCHEMAS, to_table
 
-__all__ = ["Projector", "chunked"]
+__all__ = ["Projector", "chunked", "step_table"]
 
 _KNOWN_RUNS: Final = 50_000
 
@@ -115,6 +116,28 @@ class Projector:
             "step": pa.array([step for _, step in steps], pa.int64()),
         }
         return partial(_extract, self._extractor, texts, keys)
+
+
+def step_table(events: Iterable[Event], run_id: str) -> pa.Table:
+    """Make the steps of a run's lineage a table with the columns of the view ``steps``.
+
+    Parameters
+    ----------
+    events : iterable of Event
+        All ``agent.step`` events of the lineage, in order.
+    run_id : str
+        The run that is asked for; steps written by others are inherited.
+    """
+    rows = []
+    for number, event in enumerate(events):
+        calls = _calls(event.payload)
+        key = (event.seq, event.run_id, event.position, number)
+        rows.append((*key, *_step_row(event.payload, calls), *_only_call(event.payload, calls)))
+    table = to_table("steps", rows) if rows else SCHEMAS["steps"].empty_table()
+    own = pa.array([event_run == run_id for event_run in table["run_id"].to_pylist()], pa.bool_())
+    place = table.schema.get_field_index("inherited")
+    inherited = pc.or_(table["inherited"], pc.invert(own))
+    return table.set_column(place, "inherited", inherited)
 
 
 def _extract(

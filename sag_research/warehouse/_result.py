@@ -99,4 +99,14 @@ def _whole_numbers(table: pa.Table) -> pa.Table:
 def _tuples(table: pa.Table) -> list[tuple[Any, ...]]:
     if not table.num_columns:
         return [()] * table.num_rows
-    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    return list(zip(*(_values(column) for column in table.columns), strict=True))
+
+
+def _values(column: Any) -> list[Any]:
+    try:
+        values: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError):  # a time before the year 1 or after 9999
+        import pyarrow as pa
+
+        values = column.cast(pa.string()).to_pylist()
+    return values

@@ -271,7 +271,7 @@ def _collect(folder: Path, manifest: Manifest) -> None:
     young = {dead.file for dead in manifest.dead if now - dead.time < GRACE_SECONDS}
     keep = young | {segment.file for segment in manifest.segments}
     # a killed sync also leaves half-written files; nobody else writes while we hold the lock
-    places = ("segments/*", "mentions/*/*", ".manifest.json.*.tmp")
+    places = ("segments/*", "mentions/*/*", ".sag-*.tmp")
     for path in (path for place in places for path in folder.glob(place)):
         if path.relative_to(folder).as_posix() not in keep:
             path.unlink(missing_ok=True)

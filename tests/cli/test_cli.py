@@ -171,3 +171,34 @@ def test_text_of_a_run_cannot_steer_the_terminal(tmp_path: Path) -> None:
         out = sag(*verb, cwd=tmp_path).stdout
         assert "\x1b" not in out
         assert "\u202e" not in out
+
+
+def test_numbers_are_whole_in_json(study: Path) -> None:
+    query = "SELECT 1.23456789012e-9::double AS a, 'nan'::double AS b, '\\xff'::blob AS c"
+    answer = sag_json("sql", query, cwd=study)
+    assert answer["rows"] == [[1.23456789012e-9, "nan", "ff"]]
+    assert sag_json("sql", "SELECT '294247-01-10'::timestamp AS t", cwd=study)["rows"]
+
+
+@pytest.mark.parametrize("target", ["missing/x.html", ".", "runs.jsonl/x.html", "pipe"])
+def test_an_output_that_cannot_be_is_one_line(study: Path, target: str) -> None:
+    if target == "pipe" and not (study / "pipe").exists():
+        os.mkfifo(study / "pipe")
+    done = sag("report", "-o", target, cwd=study)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "Traceback" not in done.stderr
+    assert target != "pipe" or (study / "pipe").is_fifo()
+
+
+def test_a_failed_ingest_makes_no_workspace(tmp_path: Path) -> None:
+    assert sag("ingest", "missing", "-w", "new", cwd=tmp_path).returncode == 2
+    assert not (tmp_path / "new").exists()
+    assert sag("info", "-w", "", cwd=tmp_path).returncode == 2
+
+
+def test_schema_explains_the_columns(tmp_path: Path) -> None:
+    out = sag("schema", "runs", cwd=tmp_path).stdout
+    assert "exit_status" in out
+    assert "never the outcome" in out
+    assert list(tmp_path.iterdir()) == []

@@ -210,7 +210,7 @@ def test_orphans_of_a_killed_sync_are_collected(warehouse, folder):
         "segments/steps-00000-0123456789abcdef.parquet",
         "segments/.steps-00000-0123456789abcdef.parquet.x1.tmp",
         "mentions/tiny-0/mentions-00000-0123456789abcdef.parquet",
-        ".manifest.json.x1.tmp",
+        ".sag-abc.tmp",
     ]
     for name in orphans:
         (folder / name).parent.mkdir(exist_ok=True)

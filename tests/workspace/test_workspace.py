@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -167,3 +168,30 @@ def test_report_opens_without_network(
     assert offline_page.page.evaluate("window.pwned") is None
     assert frame.evaluate("window.pwned") is None
     offline_page.assert_quiet()
+
+
+def test_an_odd_event_costs_itself(ws: sag.Workspace) -> None:
+    run = ws.add(record("t1"))
+    odd: list[dict[str, Any]] = [{"calls": "x"}, {"calls": [5]}, {"flags": 5}, {"usage": 3}]
+    for payload in odd:
+        ws.store.append(sag.Event(run_id=run, type="agent.step", payload=payload))
+    assert len(ws.steps(run)) == 6
+    assert ws.sql("SELECT count(*) FROM steps").rows() == [(6,)]
+
+
+def test_a_task_means_its_run_and_not_the_forks(ws: sag.Workspace) -> None:
+    run = ws.add(record("shop-1"))
+    ws.fork(run, step=0)
+    assert ws.resolve("shop-1") == run
+    with pytest.raises(UsageError, match="cannot be forked"):
+        ws.store.fork("@workspace", at=1)
+
+
+def test_a_copy_of_the_log_alone_holds_what_was_ingested(tmp_path: Path) -> None:
+    (tmp_path / "runs.jsonl").write_text(json.dumps(record("t1")), encoding="utf-8")
+    (tmp_path / "copy").mkdir()
+    with sag.open(tmp_path / "study") as ws:
+        ws.ingest(tmp_path / "runs.jsonl")
+        shutil.copy(tmp_path / "study" / "log.sqlite", tmp_path / "copy" / "log.sqlite")
+    with sag.open(tmp_path / "copy") as copy:
+        assert len(copy.runs()) == 1
