@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         Trajectory,
         Usage,
     )
+    from sag_research.runtime import Arm, Experiment, ReactiveRuntime, RunContext, replay
     from sag_research.warehouse import QueryResult
     from sag_research.workspace import Workspace, bundled, open, provenance
 
@@ -68,6 +69,12 @@ __all__ = [  # noqa: RUF022
     "EntityExtractor",
     "IngestReport",
     "QueryResult",
+    # running and comparing
+    "Arm",
+    "Experiment",
+    "ReactiveRuntime",
+    "RunContext",
+    "replay",
     # errors
     "SagError",
 ]
@@ -93,6 +100,11 @@ _ROOM_OF = {
     "EntityExtractor": "extract",
     "IngestReport": "ingest",
     "QueryResult": "warehouse",
+    "Arm": "runtime",
+    "Experiment": "runtime",
+    "ReactiveRuntime": "runtime",
+    "RunContext": "runtime",
+    "replay": "runtime",
     "SagError": "errors",
 }
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from sag_research import __version__
-from sag_research._text import clip, repair, strip_terminal, visible
+from sag_research._text import atomic_write, clip, repair, strip_terminal, visible
 from sag_research.errors import SagError, UsageError
 
 if TYPE_CHECKING:
@@ -307,6 +307,44 @@ def fork(run: str, workspace: str | None, at: int | None, step: int | None, as_j
         _print_json({"run_id": child.run_id, "at": child.fork_position, "parent": child.parent_id})
     else:
         click.echo(f"{child.run_id}: sees events 1..{child.fork_position} of {child.parent_id}")
+
+
+@sag.command()
+@click.argument("a")
+@click.argument("b")
+@_with_workspace
+@click.option("-o", "--output", metavar="FILE", help="Write both side by side as HTML.")
+@_with_json
+def diff(a: str, b: str, workspace: str | None, output: str | None, as_json: bool) -> None:
+    """Compare two runs: the shared prefix, where they part, and the aligned rest."""
+    with _workspace(workspace) as ws:
+        found = ws.diff(a, b)
+    if output is not None:
+        with atomic_write(output) as file:
+            file.write(found.to_html().encode("utf-8"))
+    rows = [(r.status, r.step_a, r.step_b, r.summary) for r in found.rows]
+    columns = ("status", "step_a", "step_b", "summary")
+    if as_json:
+        _print_json({"shared": found.shared, "rows": _records(columns, rows)})
+    else:
+        click.echo(repr(found))
+        _print_table(columns, [row for row in rows if row[0] != "same"])
+
+
+@sag.command()
+@click.argument("run")
+@_with_workspace
+@_with_json
+def lineage(run: str, workspace: str | None, as_json: bool) -> None:
+    """Show a RUN's relatives: its ancestors and all forks."""
+    with _workspace(workspace) as ws:
+        found = ws.lineage(run)
+    frame = found.table_.astype(object).where(found.table_.notna(), None)
+    columns, rows = list(frame.columns), frame.to_numpy().tolist()
+    if as_json:
+        _print_json({"runs": _records(columns, rows)})
+    else:
+        _print_table(columns, rows)
 
 
 @sag.command()

@@ -20,8 +20,10 @@ from sag_research.errors import RunNotFoundError, StoreError, UsageError
 from sag_research.extract import EntityExtractor
 from sag_research.ingest import IngestReport, LabelReport, add, apply_labels, ingest, read_labels
 from sag_research.lab import bundled
+from sag_research.llm import RecordedCalls, recorded_calls
 from sag_research.log import SQLiteEventStore, VerifyReport
 from sag_research.model import WORKSPACE_RUN, Run
+from sag_research.runtime import Lineage, RunDiff, diff, lineage
 from sag_research.viz import report_page, report_tables
 from sag_research.viz import scene as graph_scene
 from sag_research.warehouse import QueryResult, SyncReport, Warehouse, step_table
@@ -413,6 +415,19 @@ class Workspace:
             self.resolve(run), at=at, step=step, run_id=run_id, intervention=intervention,
             label=label,
         )  # fmt: skip
+
+    def lineage(self, run: str) -> Lineage:
+        """Return a run's relatives, root to leaves: ``.table_`` and ``.plot(ax=ax)``."""
+        outcomes = dict(self.sql("SELECT run_id, outcome FROM runs").rows())
+        return lineage(self.store, self.resolve(run), outcomes=outcomes)
+
+    def diff(self, a: str, b: str) -> RunDiff:
+        """Compare two runs: the shared prefix, where they part, and the aligned rest."""
+        return diff(self.store, self.resolve(a), self.resolve(b))
+
+    def recorded_calls(self, run: str) -> RecordedCalls:
+        """List a run's recorded calls: what was asked, live or reused, and what it cost."""
+        return recorded_calls(self.store, self.resolve(run))
 
     def verify(self, run: str | None = None) -> VerifyReport:
         """Check that the log is what was written."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from sag_research.ingest._events import outcome_event
 from sag_research.ingest._labels import Label, Labels
-from sag_research.ingest._report import LabelReport
+from sag_research.ingest._report import Contradiction, LabelReport
 from sag_research.log import SQLiteEventStore
 from sag_research.model import WORKSPACE_RUN, Outcome, Run
 
@@ -39,7 +39,8 @@ def apply_labels(
     Returns
     -------
     LabelReport
-        Labels recorded, unchanged, ambiguous, without a run, and in conflict.
+        Labels recorded, unchanged, contradictory, ambiguous and without a run; and the runs
+        on which sources are in conflict.
 
     Notes
     -----
@@ -128,7 +129,8 @@ def _paths_in_log(store: SQLiteEventStore, scope: _Scope) -> dict[str, list[str]
     return paths
 
 
-_Targets = dict[tuple[str, str], list[Outcome]]
+_Targets = dict[tuple[str, str], list[Label]]
+"""Labels by the run they are about and their source."""
 
 
 def _targets(labels: Labels, scope: _Scope, report: LabelReport) -> _Targets:
@@ -137,15 +139,20 @@ def _targets(labels: Labels, scope: _Scope, report: LabelReport) -> _Targets:
     for label in labels:
         if label.model is not None:
             models[label.key].add(label.model.strip().casefold())
-    targets: defaultdict[tuple[str, str], list[Outcome]] = defaultdict(list)
+    targets: defaultdict[tuple[str, str], list[Label]] = defaultdict(list)
     for label in labels:
+        source = label.outcome.source
+        report.count(source, "labels")
         found = scope.candidates(label, models[label.key])
         if not found:
             report.unmatched += 1
+            report.unmatched_keys.append(label.key)
+            report.count(source, "unmatched")
         elif len(found) > 1:
             report.ambiguous.append((label.key, found))
+            report.count(source, "ambiguous")
         else:
-            targets[found[0], label.outcome.source].append(label.outcome)
+            targets[found[0], source].append(label)
     return targets
 
 
@@ -157,20 +164,30 @@ def _record(
 ) -> None:
     counts: Counter[str] = Counter()
     events = []
-    for (run_id, source), outcomes in targets.items():
-        if len({outcome.outcome for outcome in outcomes}) > 1:
-            report.contradictory.extend([(run_id, source)] * len(outcomes))
+    for (run_id, source), labels in targets.items():
+        outcome = labels[0].outcome
+        if any(label.outcome.outcome != outcome.outcome for label in labels):
+            report.contradictory.append(_contradiction(run_id, source, labels))
+            report.count(source, "contradictory", len(labels))
             continue
-        counts[outcomes[0].outcome] += len(outcomes)
-        if said[run_id].get(source) == outcomes[0]:
-            report.unchanged += len(outcomes)
-            continue
-        report.applied += 1
-        report.unchanged += len(outcomes) - 1
-        said[run_id][source] = outcomes[0]
-        events.append(outcome_event(run_id, outcomes[0]))
+        counts[outcome.outcome] += len(labels)
+        new = said[run_id].get(source) != outcome
+        report.applied += new
+        report.unchanged += len(labels) - new
+        report.count(source, "applied", int(new))
+        report.count(source, "unchanged", len(labels) - new)
+        if new:
+            said[run_id][source] = outcome
+            events.append(outcome_event(run_id, outcome))
     report.outcomes = dict(sorted(counts.items()))
     store.append_many(events)
+
+
+def _contradiction(run_id: str, source: str, labels: list[Label]) -> Contradiction:
+    places: dict[str, list[str]] = {}
+    for label in labels:
+        places.setdefault(label.outcome.outcome, []).append(label.place or label.key)
+    return Contradiction(run_id, labels[0].key, source, dict(sorted(places.items())))
 
 
 def _outcomes_in_log(store: SQLiteEventStore) -> dict[str, dict[str, Outcome]]:

@@ -20,14 +20,25 @@ class Reading:
     version : str
         Version of the format, as far as the source shows it.
     notes : list of str
-        What had to be left out; complete once the trajectories are read.
+        What had to be left out inside of runs.
+    refused : list of (str, str)
+        Where a record stands that could not be read, and why: each would have been a run.
+
+    Notes
+    -----
+    Both lists are complete once the trajectories are read.
     """
 
     def __init__(
-        self, version: str, trajectories: Iterator[Trajectory], notes: list[str] | None = None
+        self,
+        version: str,
+        trajectories: Iterator[Trajectory],
+        notes: list[str] | None = None,
+        refused: list[tuple[str, str]] | None = None,
     ) -> None:
         self.version = version
         self.notes: list[str] = [] if notes is None else notes
+        self.refused: list[tuple[str, str]] = [] if refused is None else refused
         self._trajectories = trajectories
 
     def __iter__(self) -> Iterator[Trajectory]:

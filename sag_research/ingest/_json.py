@@ -15,6 +15,7 @@ from sag_research.errors import FormatError
 
 __all__ = [
     "Other",
+    "OtherShapeError",
     "Outline",
     "decode",
     "first_character",
@@ -34,6 +35,10 @@ _SPACE: Final = b" \t\r\n"
 _DIGITS: Final = 4_000  # Python itself refuses to convert more than 4,300
 _MARGIN: Final = 2**10
 """A JSON text begins within so many bytes."""
+
+
+class OtherShapeError(FormatError):
+    """The bytes are JSON, but not of the type that was asked for; ``why`` says where."""
 
 
 def decode(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
@@ -58,7 +63,8 @@ def decode(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     try:
         return _convert(value, decoder)
     except msgspec.ValidationError as error:
-        raise FormatError("JSON of another shape", why=str(error).replace("`", "")) from None
+        why = str(error).replace("`", "")
+        raise OtherShapeError("JSON of another shape", why=why) from None
     except RecursionError:
         raise _too_deep() from None
 

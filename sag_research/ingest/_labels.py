@@ -6,12 +6,12 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from sag_research._text import repair
+from sag_research._text import clip, repair
 from sag_research.errors import FormatError, LabelError
 from sag_research.ingest._json import loads, looks_like_json
 from sag_research.ingest._source import Source
@@ -35,6 +35,8 @@ class Label(NamedTuple):
     model: str | None = None
     exact: bool = False
     """The model must be the run's model; else it only tells runs of one task apart."""
+    place: str = ""
+    """Where in its source it stands, e.g. ``line 4``; empty if the key says it all."""
 
 
 class Labels:
@@ -76,12 +78,15 @@ def read_labels(path: str | PathLike[str]) -> Labels:
         A SWE-bench style report: one instance or many, lists of ids, or counters beside lists
         (counters are never used); a folder of reports; or a CSV with a key column (``path``,
         ``run_id`` or ``task_id``), ``outcome``, and optional ``task_id``, ``model``, ``score``,
-        ``detail`` and ``known_at_step``.
+        ``detail`` and ``known_at_step``. ``instance_id`` is another name of ``task_id`` and
+        ``resolved`` one of ``outcome``, so a CSV ``instance_id,resolved`` works as it is.
+        Cells are separated by commas; an outcome is ``success``, ``failure`` or ``unknown``,
+        or one of the usual words for these (``true``, ``0``, ``passed``, empty …).
 
     Raises
     ------
     LabelError
-        If nothing in it can be understood as labels.
+        If nothing in it can be understood as labels; says the file, and the line of a CSV.
     UsageError
         If the path does not exist.
 
@@ -98,11 +103,13 @@ def read_labels(path: str | PathLike[str]) -> Labels:
             if one.problem:
                 raise FormatError(one.problem)
             found.labels.extend(_read_file(Source(one.path), repair(name)))
-        except (FormatError, LabelError, OSError) as error:
+        except LabelError as error:
             if one.named:
-                raise LabelError(
-                    f"no labels in {name}", why=str(error), fix="give a report or a CSV"
-                ) from None
+                raise
+            found.notes.append(str(LabelError(error.what, why=error.why)))
+        except (FormatError, OSError) as error:
+            if one.named:
+                raise _no_labels(repair(name), str(error)) from None
             found.notes.append(f"{repair(name)}: {error}")
     if not found.labels:
         raise LabelError(
@@ -111,14 +118,18 @@ def read_labels(path: str | PathLike[str]) -> Labels:
     return found
 
 
+def _no_labels(name: str, why: str) -> LabelError:
+    return LabelError(f"{name}: no labels in it", why=why, fix="give a report or a CSV")
+
+
 def _read_file(source: Source, name: str) -> list[Label]:
     if looks_like_json(source.head):
         if source.size > _LARGEST:
-            raise LabelError("too large for a report")
+            raise _no_labels(name, "too large for a report")
         return _read_json(source, name)
     if re.search(r"\.csv(\.(gz|zst))?$", source.path.name, re.IGNORECASE):
         return _read_csv(source, name)
-    raise LabelError("neither JSON nor CSV")
+    raise _no_labels(name, "neither JSON nor CSV")
 
 
 # ---- reports
@@ -134,7 +145,7 @@ def _read_json(source: Source, name: str) -> list[Label]:
         values = [[loads(line) for line in lines]]
     labels = labels_in(values[0], name, source.path)
     if labels is None:
-        raise LabelError("JSON, but no report")
+        raise _no_labels(name, "JSON, but no report")
     return labels
 
 
@@ -288,6 +299,7 @@ _WORDS: Final[dict[str, _Verdict]] = {
     "infra": _Verdict("unknown", "infra"),
 }
 _ALIASES: Final = {"instance_id": "task_id", "resolved": "outcome"}
+_MARKS: Final = ((";", "semicolons"), ("\t", "tabs"), ("|", "bars"))
 _KEYS: Final[tuple[KeyKind, ...]] = ("run_id", "path", "task_id")
 
 
@@ -295,17 +307,28 @@ def _read_csv(source: Source, name: str) -> list[Label]:
     text = source.bytes().decode("utf-8-sig", "surrogateescape")
     reader = csv.DictReader(io.StringIO(repair(text), newline=""), restkey="", restval="")
     try:
-        rows, names = list(reader), reader.fieldnames or ()
+        rows = [(reader.line_num, row) for row in reader]
+        names = reader.fieldnames or ()
     except csv.Error as error:
-        raise LabelError("a damaged CSV", why=str(error)) from None
+        raise LabelError(f"{name}: a damaged CSV", why=str(error)) from None
     columns = {_ALIASES.get(column.strip(), column.strip()) for column in names}
     kind: KeyKind | None = next((key for key in _KEYS if key in columns), None)
     if kind is None or "outcome" not in columns:
-        raise LabelError(
-            "a CSV without the columns it needs",
-            fix="name a column path, run_id or task_id, and one outcome",
-        )
-    return [_of_row(_cells(row), kind, name, number + 2) for number, row in enumerate(rows)]
+        raise _without_columns(name, names)
+    return [_of_row(_cells(row), kind, name, line) for line, row in rows]
+
+
+def _without_columns(name: str, found: Sequence[str]) -> LabelError:
+    header = ",".join(found)
+    mark = next((one for one, _ in _MARKS if one in header), None)
+    hint = f"; separate the cells by commas, not by {dict(_MARKS)[mark]}" if mark else ""
+    columns = ", ".join(clip(column, 40) for column in found[:20]) or "none"
+    return LabelError(
+        f"{name} line 1: a CSV without the columns it needs",
+        why=f"found: {columns}",
+        fix="needed are path, run_id or task_id (also called instance_id),"
+        f" and outcome (also called resolved){hint}",
+    )
 
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:
@@ -321,24 +344,25 @@ def _of_row(row: dict[str, str], kind: KeyKind, name: str, line: int) -> Label:
     said = row["outcome"].lower()
     if said not in _WORDS:
         raise LabelError(
-            f"line {line}: {row['outcome']!r} is no outcome",
-            fix="write success, failure or unknown",
+            f"{name} line {line}: {clip(row['outcome'], 60)!r} is no outcome",
+            fix="use success, failure or unknown",
         )
     verdict = _WORDS[said]
-    step = _number_in(row, "known_at_step", line)
+    where = f"{name} line {line}"
+    step = _number_in(row, "known_at_step", where)
     outcome = Outcome(
         outcome=verdict.outcome,
         detail=row.get("detail") or verdict.detail,
-        score=_number_in(row, "score", line),
+        score=_number_in(row, "score", where),
         source=name,
         known_at_step=None if step is None else integer(step),
     )
     task_id = row.get("task_id") or None
     model = row.get("model") or None
-    return Label(kind, row[kind], outcome, task_id=task_id, model=model, exact=True)
+    return Label(kind, row[kind], outcome, task_id, model, exact=True, place=f"line {line}")
 
 
-def _number_in(row: dict[str, str], column: str, line: int) -> float | None:
+def _number_in(row: dict[str, str], column: str, where: str) -> float | None:
     cell = row.get(column, "")
     if not cell:
         return None
@@ -347,5 +371,7 @@ def _number_in(row: dict[str, str], column: str, line: int) -> float | None:
     except ValueError:
         found = None
     if found is None or (column == "known_at_step" and (found < 0 or found != int(found))):
-        raise LabelError(f"line {line}: {cell!r} is no {column}", fix="write a number or nothing")
+        raise LabelError(
+            f"{where}: {clip(cell, 60)!r} is no {column}", fix="write a number or nothing"
+        )
     return found

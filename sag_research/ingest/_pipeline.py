@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from sag_research._text import repair
+from sag_research._text import clip, repair
 from sag_research.errors import BadPayloadError, FormatError, RunExistsError, UsageError
 from sag_research.ingest._apply import apply_labels
 from sag_research.ingest._clean import clean
@@ -41,6 +41,9 @@ _CHUNK_FILES: Final = 200
 _CHUNK_BYTES: Final = 64 * 2**20
 _AHEAD: Final = 3
 """Files that are read before they are taken."""
+_REASONS: Final = 3
+"""Refused records that the reason of a source names; the notes name all."""
+_REASON: Final = 300
 _CHECKED: Final = 64 * 2**20
 """JSON that nothing claims is checked up to this size for being JSON at all."""
 
@@ -72,7 +75,8 @@ def ingest(
     Returns
     -------
     IngestReport
-        ``files = ingested + duplicates + ignored + rejected``; the last two with reasons.
+        ``files = ingested + duplicates + ignored + rejected``; the last two with reasons, and
+        the records that were refused inside of files that were ingested.
 
     Raises
     ------
@@ -88,6 +92,7 @@ def ingest(
     appends nothing.
     """
     formats: Sequence[Format] = FORMATS if format is None else (by_name(format),)
+    paths = list(paths)
     found = list(find(paths, None if store.path == ":memory:" else Path(store.path)))
     known = None if labels is None else read_labels(labels)
     job = _Job(store, formats, forced=format is not None)
@@ -103,6 +108,7 @@ def ingest(
         report.labels = apply_labels(store, known, runs=every, paths=runs)
     else:
         _hint_at_labels(report)
+    _hint_at_formats(report, paths, job.folders)
     if report.files and store.last_seq() == before:
         report.notes.append("nothing new: the log holds all of this already")
     return report
@@ -180,6 +186,26 @@ def _hint_at_labels(report: IngestReport) -> None:
         report.notes.append(f"{reports} {what}: pass --labels")
 
 
+def _hint_at_formats(
+    report: IngestReport, paths: Iterable[str | os.PathLike[str]], held: set[Path]
+) -> None:
+    """Say of a folder without a trajectory what would have been one."""
+    given = [Path(path) for path in paths]
+    empty = [path for path in given if path.is_dir() and not _is_above(path.absolute(), held)]
+    if empty and held:  # the way to a trajectory may lead over links
+        held = {folder.resolve() for folder in held}
+        empty = [path for path in empty if not _is_above(path.resolve(), held)]
+    report.notes += [
+        f"{repair(str(path))}: no trajectory found; formats known: {_KNOWN};"
+        " see ws.add for your own"
+        for path in empty
+    ]
+
+
+def _is_above(folder: Path, held: set[Path]) -> bool:
+    return any(one == folder or folder in one.parents for one in held)
+
+
 class _Refused(Exception):
     """A file is not ingested; the message is the reason."""
 
@@ -201,6 +227,8 @@ class _Job:
         self._first: dict[str, tuple[str, str]] = {}
         self._seen: dict[tuple[str, str], _Seen] = {}
         self._sources: dict[str, str] = {}
+        self.folders: set[Path] = set()
+        """Folders in which a trajectory was found, in the log before or not."""
         if store.has_run(WORKSPACE_RUN):
             for event in store.read(WORKSPACE_RUN, types=("source.read",)):
                 self._remember(event.payload)
@@ -226,6 +254,7 @@ class _Job:
         about: dict[str, Any] = {"path": source.name, "root": repair(str(found.root))}
         try:
             about |= self._read(found, source)
+            self._hold(found, about["status"])
         except (_Refused, FormatError, OSError) as error:
             about |= self._refuse(found, source, _reason(error))
         source.release()
@@ -236,6 +265,10 @@ class _Job:
                 Event(run_id=WORKSPACE_RUN, type="source.read", actor="ingest", payload=payload)
             )
             self._remember(about)
+
+    def _hold(self, found: Found, status: str) -> None:
+        if status in _HELD:
+            self.folders.add(found.path.parent.absolute())
 
     def _read(self, found: Found, source: Source) -> dict[str, Any]:
         if found.problem:
@@ -286,12 +319,16 @@ class _Job:
                 raise FormatError(str(error)) from None
             except RecursionError:
                 raise FormatError("nested too deeply") from None
+            reason = _refusals(reading.refused, runs)
             if runs == 0:
-                raise FormatError("no run in it", why="; ".join(reading.notes[:3]))
+                raise FormatError("no run in it", why=reason or "; ".join(reading.notes[:3]))
         self._count(format_.name, runs, steps)
-        notes = [*reading.notes, *notes]
+        left_out = [f"{where} refused: {why}" for where, why in reading.refused]
+        notes = [*left_out, *reading.notes, *notes]
         self.report.notes += [f"{source.name}: {note}" for note in notes]
+        self.report.refused_records += [(source.name, *one) for one in reading.refused]
         about = {"status": "ingested", "format_version": reading.version, "notes": notes}
+        about |= {"reason": reason} if reason else {}
         return about | {"n_runs": runs, "n_steps": steps}
 
     def _count(self, name: str, runs: int, steps: int) -> None:
@@ -315,16 +352,34 @@ class _Job:
         return about if found.problem else about | _identity_if_read(source)
 
 
-_OTHER: Final = "JSON that no format claims"
+_HELD: Final = ("ingested", "duplicate")
+_KNOWN: Final = ", ".join(one.name for one in FORMATS)
+_OTHER: Final = f"JSON that no format claims (known: {_KNOWN})"
+_INSPECT: Final = "Inspect .eval logs are not supported yet"
+_ZIP: Final = b"PK\x03\x04"
 _PREDICTIONS: Final = "predictions, no trajectory"
+
+
+def _refusals(refused: list[tuple[str, str]], runs: int) -> str:
+    """Say how many records of a source could not be read, and why the first of them; or nothing.
+
+    Examples
+    --------
+    >>> _refusals([("line 2", "empty"), ("line 7", "no object")], 5)
+    '2 of 7 records refused: line 2: empty; line 7: no object'
+    """
+    if not refused:
+        return ""
+    shown = "; ".join(f"{where}: {clip(why, _REASON)}" for where, why in refused[:_REASONS])
+    more = f"; and {len(refused) - _REASONS} more" if len(refused) > _REASONS else ""
+    return f"{len(refused)} of {len(refused) + runs} records refused: {shown}{more}"
 
 
 def _same(seen: _Seen, about: Mapping[str, Any]) -> bool:
     """Tell whether the log already says this of a path."""
     if seen.digest != about.get("digest"):
         return False
-    held = ("ingested", "duplicate")
-    if seen.status in held and about["status"] in held:
+    if seen.status in _HELD and about["status"] in _HELD:
         return True
     return (seen.status, seen.reason) == (about["status"], about.get("reason"))
 
@@ -353,6 +408,9 @@ def _reason(error: Exception) -> str:
 
 def _unclaimed(source: Source) -> str:
     """Say why no format takes a file."""
+    if source.head.startswith(_ZIP):
+        inspect = source.path.suffix.lower() == ".eval"
+        return _INSPECT if inspect else "a zip archive: unpack it, then ingest the folder"
     if not looks_like_json(source.head):
         return "not JSON"
     if source.size > _CHECKED:

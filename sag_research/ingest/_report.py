@@ -2,25 +2,60 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sag_research._text import clip, escape
+from sag_research._text import clip, escape, visible
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["IngestReport", "LabelReport"]
+__all__ = ["Contradiction", "IngestReport", "LabelReport"]
 
-_SHOWN = 20
+_SHOWN: Final = 20
+_NAMED: Final = 5
+"""Names of a kind in a one-line repr."""
+_COLUMNS: Final = ("labels", "applied", "unchanged", "unmatched", "contradictory", "ambiguous")
+
+
+class Contradiction(NamedTuple):
+    """One label source says two things of one run.
+
+    Examples
+    --------
+    >>> str(Contradiction("t~1", "t", "a.csv", {"failure": ["line 2"], "success": ["line 9"]}))
+    't~1 (a.csv: failure in line 2, success in line 9)'
+    """
+
+    run: str
+    key: str
+    """What the labels name: a task, a run or a path."""
+    source: str
+    values: dict[str, list[str]]
+    """Where in the source each outcome stands; the key again where the source has no lines."""
+
+    @property
+    def n_labels(self) -> int:
+        """Number of labels in it."""
+        return sum(map(len, self.values.values()))
+
+    def __str__(self) -> str:
+        said = (
+            value if places[0] == self.key else f"{value} in {_some(places, 3)}"
+            for value, places in self.values.items()
+        )
+        return f"{self.run} ({self.source}: {', '.join(said)})"
 
 
 @dataclass
 class LabelReport:
     """What became of the labels of a file or folder.
 
-    Every label is counted once: ``labels = applied + unchanged + contradictory + ambiguous +
-    unmatched``.
+    Every label is counted once: ``labels = applied + unchanged + n_contradictory +
+    len(ambiguous) + unmatched``. *Contradictory* is said inside one label source, which says
+    two things of one run and is not believed. A *conflict* is between sources: each is
+    recorded, and the run's outcome is unknown until one of them changes.
 
     Attributes
     ----------
@@ -30,12 +65,14 @@ class LabelReport:
         Recorded now.
     unchanged : int
         Recorded before with the same value.
-    contradictory : list of (str, str)
-        Run and source, one entry a label, where one source says two things; nothing recorded.
+    contradictory : list of Contradiction
+        One entry for each run and source, where one source says two things; nothing recorded.
     ambiguous : list of (str, list of str)
         What the label names, and the runs among which nothing tells; nothing recorded.
     unmatched : int
         Labels that no run answers to.
+    unmatched_keys : list of str
+        What these labels name, one entry a label.
     conflicts : list of (str, dict of str to str)
         Runs on which sources disagree, with the outcome by source; both are recorded.
     unlabelled : int
@@ -44,28 +81,57 @@ class LabelReport:
         The labels that found their run, by outcome.
     notes : list of str
         Files that hold no labels, and what could not be read.
+    by_source : dict of str to dict of str to int
+        The counts of labels for each source; see :attr:`table_`.
     """
 
     labels: int = 0
     applied: int = 0
     unchanged: int = 0
-    contradictory: list[tuple[str, str]] = field(default_factory=list)
+    contradictory: list[Contradiction] = field(default_factory=list)
     ambiguous: list[tuple[str, list[str]]] = field(default_factory=list)
     unmatched: int = 0
+    unmatched_keys: list[str] = field(default_factory=list)
     conflicts: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     unlabelled: int = 0
     outcomes: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    by_source: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    @property
+    def n_contradictory(self) -> int:
+        """Number of labels that are contradictory."""
+        return sum(one.n_labels for one in self.contradictory)
+
+    def count(self, source: str, what: str, n: int = 1) -> None:
+        """Count labels of a source under one of the columns of :attr:`table_`."""
+        counts = self.by_source.setdefault(source, dict.fromkeys(_COLUMNS, 0))
+        counts[what] += n
+
+    @property
+    def table_(self) -> pd.DataFrame:
+        """One row for each label source, in which ``labels`` is the sum of the other counts.
+
+        Columns: source, labels, applied, unchanged, unmatched, contradictory, ambiguous.
+        """
+        import pandas as pd
+
+        rows = [(source, *counts.values()) for source, counts in self.by_source.items()]
+        return pd.DataFrame(rows, columns=["source", *_COLUMNS])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain data, as ``sag labels --json`` prints it."""
+        """Return the report as plain data, as ``sag labels --json`` prints it.
+
+        ``unmatched`` is the number, ``unmatched_keys`` the first 20 of what was named.
+        """
         return {
             "labels": self.labels,
             "applied": self.applied,
             "unchanged": self.unchanged,
-            "contradictory": [{"run": run, "source": source} for run, source in self.contradictory],
+            "contradictory": [one._asdict() for one in self.contradictory],
             "ambiguous": [{"label": label, "runs": runs} for label, runs in self.ambiguous],
             "unmatched": self.unmatched,
+            "unmatched_keys": list(dict.fromkeys(self.unmatched_keys))[:_SHOWN],
             "conflicts": [{"run": run, "outcomes": said} for run, said in self.conflicts],
             "unlabelled": self.unlabelled,
             "outcomes": self.outcomes,
@@ -73,19 +139,31 @@ class LabelReport:
         }
 
     def __repr__(self) -> str:
+        named = "".join(f"; {title}: {_some(names, _NAMED)}" for title, names in self._exceptions())
+        return f"LabelReport({self._counts()}{named})"
+
+    def _counts(self) -> str:
         known = ", ".join(f"{count} {name}" for name, count in sorted(self.outcomes.items()))
         return (
-            f"LabelReport({self.labels} labels: {self.applied} applied, {self.unchanged} unchanged,"
-            f" {len(self.contradictory)} contradictory, {len(self.ambiguous)} ambiguous,"
+            f"{self.labels} labels: {self.applied} applied, {self.unchanged} unchanged,"
+            f" {self.n_contradictory} contradictory, {len(self.ambiguous)} ambiguous,"
             f" {self.unmatched} unmatched; {known or 'none known'};"
-            f" {len(self.conflicts)} conflicts, {self.unlabelled} runs unlabelled)"
+            f" {len(self.conflicts)} runs in conflict, {self.unlabelled} runs unlabelled"
         )
 
+    def _exceptions(self) -> list[tuple[str, list[str]]]:
+        """Name what was not recorded, or is recorded twice, under words that tell these apart."""
+        found = [
+            ("contradictory inside one source", list(map(str, self.contradictory))),
+            ("in conflict between sources", [f"{run} ({_said(s)})" for run, s in self.conflicts]),
+            ("ambiguous", [f"{key} ({_some(runs, 3)})" for key, runs in self.ambiguous]),
+            ("unmatched", self.unmatched_keys),
+        ]
+        return [(title, list(dict.fromkeys(names))) for title, names in found if names]
+
     def _repr_html_(self) -> str:
-        rows = [(run, f"conflict: {said}") for run, said in self.conflicts]
-        rows += [(run, f"contradictory in {source}") for run, source in self.contradictory]
-        rows += [(label, f"ambiguous: {', '.join(runs)}") for label, runs in self.ambiguous]
-        return _html(repr(self), rows)
+        rows = [(title, name) for title, names in self._exceptions() for name in names]
+        return _html(f"LabelReport({self._counts()})", rows)
 
 
 @dataclass
@@ -106,6 +184,9 @@ class IngestReport:
         Path of each duplicate, and the path under which its content came in.
     ignored, rejected : list of (str, str)
         Path and reason.
+    refused_records : list of (str, str, str)
+        Path, place and reason of each record that could not be read in a file that was
+        ingested: a line, an entry of a list, an attempt.
     by_format : dict
         ``{name: {"files", "runs", "steps"}}`` of what is new.
     labels : LabelReport or None
@@ -121,6 +202,7 @@ class IngestReport:
     duplicates: int = 0
     ignored: list[tuple[str, str]] = field(default_factory=list)
     rejected: list[tuple[str, str]] = field(default_factory=list)
+    refused_records: list[tuple[str, str, str]] = field(default_factory=list)
     by_format: dict[str, dict[str, int]] = field(default_factory=dict)
     duplicate_of: list[tuple[str, str]] = field(default_factory=list)
     labels: LabelReport | None = None
@@ -137,17 +219,22 @@ class IngestReport:
             "ignored": [{"path": path, "reason": reason} for path, reason in self.ignored],
             "rejected": [{"path": path, "reason": reason} for path, reason in self.rejected],
             "by_format": self.by_format,
+            "notes": self.notes,
         }
 
     @property
     def table_(self) -> pd.DataFrame:
-        """One row for each file that was not ingested: path, status, reason."""
+        """One row for each file or record that was not ingested: path, status, reason.
+
+        The status of a record that was refused in a file that was ingested is ``refused``.
+        """
         import pandas as pd
 
         return pd.DataFrame(self._exceptions(), columns=["path", "status", "reason"])
 
     def _exceptions(self) -> list[tuple[str, str, str]]:
         rows = [(path, "rejected", reason) for path, reason in self.rejected]
+        rows += [(path, "refused", f"{at}: {why}") for path, at, why in self.refused_records]
         rows += [(path, "ignored", reason) for path, reason in self.ignored]
         rows += [(path, "duplicate", f"same as {first}") for path, first in self.duplicate_of]
         return rows
@@ -156,14 +243,29 @@ class IngestReport:
         return (
             f"IngestReport({self.files} files: {self.ingested} ingested, {self.duplicates}"
             f" duplicates, {len(self.ignored)} ignored, {len(self.rejected)} rejected;"
-            f" {self.runs} runs, {self.steps} steps)"
+            f" {self.runs} runs, {self.steps} steps{self._refused()})"
         )
+
+    def _refused(self) -> str:
+        count = len(self.refused_records)
+        return f"; {count} record{'s' * (count > 1)} refused" if count else ""
 
     def _repr_html_(self) -> str:
         rows = [(path, f"{status}: {reason}") for path, status, reason in self._exceptions()]
-        rows += [("note", note) for note in self.notes]
+        told = {f"{path}: {at} refused: {why}" for path, at, why in self.refused_records}
+        rows += [("note", note) for note in self.notes if note not in told]
         labels = "" if self.labels is None else self.labels._repr_html_()
         return _html(repr(self), rows) + labels
+
+
+def _said(outcomes: Mapping[str, str]) -> str:
+    return _some([f"{source}: {outcome}" for source, outcome in outcomes.items()], 4)
+
+
+def _some(names: Sequence[str], most: int) -> str:
+    """Join names on one line; of many, the first and the number of the rest."""
+    shown = ", ".join(clip(visible(name), 160) for name in names[:most])
+    return shown + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _html(title: str, rows: list[tuple[str, str]]) -> str:

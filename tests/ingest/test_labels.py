@@ -3,7 +3,14 @@ import json
 import pytest
 
 from sag_research.errors import LabelError, UsageError
-from sag_research.ingest import add, apply_labels, ingest, read_labels
+from sag_research.ingest import (
+    Contradiction,
+    LabelReport,
+    add,
+    apply_labels,
+    ingest,
+    read_labels,
+)
 from sag_research.log import SQLiteEventStore
 from tests.ingest.make import native, swe_file, swe_step, write
 
@@ -148,8 +155,18 @@ def test_csv(tmp_path):
         ("task_id,model\na,m\n", "columns"),
         ("name,outcome\na,success\n", "columns"),
         ("", "columns"),
-        ("task_id,outcome\na,won\n", "line 2: 'won' is no outcome"),
-        ("task_id,outcome,score\na,success,high\n", "line 2: 'high' is no score"),
+        (
+            "task_id,outcome\na,won\n",
+            "^x.csv line 2: 'won' is no outcome; use success, failure or unknown$",
+        ),
+        ("task_id,outcome\na,1\n\n\nb,won\n", "^x.csv line 5: "),
+        (
+            "name,outcome\na,success\n",
+            r"^x.csv line 1: .*\(found: name, outcome\); needed are path",
+        ),
+        ("instance_id;resolved\na;1\n", "commas, not by semicolons$"),
+        ("instance_id\tresolved\na\t1\n", "commas, not by tabs$"),
+        ("task_id,outcome,score\na,success,high\n", "^x.csv line 2: 'high' is no score"),
         ("task_id,outcome,known_at_step\na,success,-1\n", "'-1' is no known_at_step"),
     ],
 )
@@ -218,8 +235,69 @@ def test_unknown_is_no_conflict_and_no_label(store, tmp_path):
 def test_a_source_that_contradicts_itself_is_not_believed(store, tmp_path):
     (a,) = add(store, native("a"))
     report = label(store, tmp_path, {"resolved_ids": ["a"], "unresolved_ids": ["a"]}, "r.json")
-    assert report.contradictory == [(a, "r.json")] * 2
-    assert (report.labels, report.applied, outcomes(store)) == (2, 0, [])
+    values = {"failure": ["a"], "success": ["a"]}
+    assert report.contradictory == [Contradiction(a, "a", "r.json", values)]
+    assert (report.labels, report.n_contradictory, report.applied) == (2, 2, 0)
+    assert outcomes(store) == []
+    assert f"contradictory inside one source: {a} (r.json: failure, success)" in repr(report)
+
+
+def test_a_csv_that_contradicts_itself_says_in_which_lines(store, tmp_path):
+    (a,) = add(store, native("a"))
+    report = label(store, tmp_path, "task_id,outcome\na,1\nz,1\na,0\na,0\n")
+    assert report.to_dict()["contradictory"] == [
+        {
+            "run": a,
+            "key": "a",
+            "source": "x.csv",
+            "values": {"failure": ["line 4", "line 5"], "success": ["line 2"]},
+        }
+    ]
+    assert f"{a} (x.csv: failure in line 4, line 5, success in line 2)" in repr(report)
+
+
+def test_every_exception_is_named(store, tmp_path):
+    (a, *twins) = add(store, [native("a", outcome="success"), native("b"), native("b", model="m")])
+    rows = "".join(f"none-{number:02},1\n" for number in range(30))
+    report = label(store, tmp_path, f"instance_id,resolved\na,0\nb,1\n{rows}")
+    plain = report.to_dict()
+    assert plain["unmatched"] == 30
+    assert plain["unmatched_keys"] == [f"none-{number:02}" for number in range(20)]
+    assert plain["ambiguous"] == [{"label": "b", "runs": twins}]
+    shown = repr(report)
+    assert f"in conflict between sources: {a} (record: success, x.csv: failure)" in shown
+    assert f"ambiguous: b ({', '.join(twins)})" in shown
+    assert "unmatched: none-00, none-01, none-02, none-03, none-04 and 25 more" in shown
+    assert "contradictory inside" not in shown
+    assert "none-10" in report._repr_html_()
+
+
+def test_names_do_not_break_the_line(store, tmp_path):
+    report = label(store, tmp_path, 'task_id,outcome\n"a\nb\x1b[31m\u202e",1\n')
+    assert repr(report).endswith("unmatched: a b⟨U+202E⟩)")
+
+
+def test_each_source_is_counted(store, tmp_path):
+    add(store, [native("a"), native("b"), native("c"), native("c", model="m")])
+    write(tmp_path / "l/1.csv", b"task_id,outcome\na,1\nb,1\nb,0\nc,1\nz,1\na,1\n")
+    write(tmp_path / "l/2.json", {"a": {"resolved": True}})
+    table = apply_labels(store, read_labels(tmp_path / "l")).table_
+    assert list(table.columns) == [
+        "source", "labels", "applied", "unchanged", "unmatched", "contradictory", "ambiguous",
+    ]  # fmt: skip
+    assert table.to_numpy().tolist() == [
+        ["l/1.csv", 6, 1, 1, 1, 2, 1],
+        ["l/2.json", 1, 1, 0, 0, 0, 0],
+    ]
+    assert list(LabelReport().table_.columns) == list(table.columns)
+
+
+def test_a_bad_csv_in_a_folder_is_noted_with_file_and_line(tmp_path):
+    write(tmp_path / "r/a.csv", b"task_id,outcome\na,maybe\n")
+    write(tmp_path / "r/b.csv", b"instance_id,resolved\na,true\n")
+    labels = read_labels(tmp_path / "r")
+    assert said(labels) == {"a": SUCCESS}
+    assert labels.notes == ["r/a.csv line 2: 'maybe' is no outcome"]
 
 
 def test_a_task_with_several_runs_is_not_guessed(store, tmp_path):
@@ -318,7 +396,7 @@ def test_every_label_is_counted_once(store, tmp_path):
     add(store, [native("a"), native("b", model="1"), native("b", model="2"), native("c")])
     text = "task_id,outcome\na,success\nb,success\nc,success\nc,failure\nd,success\na,success\n"
     report = label(store, tmp_path, text)
-    counted = report.applied + report.unchanged + len(report.contradictory)
+    counted = report.applied + report.unchanged + report.n_contradictory
     assert counted + len(report.ambiguous) + report.unmatched == report.labels == 6
     assert json.loads(json.dumps(report.to_dict()))["labels"] == 6
 

@@ -51,8 +51,16 @@ def test_a_bad_line_costs_that_line(read):
     data = b"{broken\n" + lines(native("a"), bad, native("c"))
     runs, reading = read(data)
     assert [run.task_id for run in runs] == ["a", "c"]
-    assert [note.partition(":")[0] for note in reading.notes] == ["line 1", "line 3"]
-    assert "$.steps[0].action" in reading.notes[1]
+    assert [where for where, _ in reading.refused] == ["line 1", "line 3"]
+    assert reading.refused[1][1] == "$.steps[0].action: Expected str | null, got int"
+
+
+@pytest.mark.parametrize("line", [b"[1]", b"null", b'"task_id"', b"{", b"\xff", b"{}"])
+def test_a_line_that_is_no_record_is_refused(read, line):
+    runs, reading = read(lines(native("a")) + line + b"\n\n")
+    assert ([run.task_id for run in runs], len(reading.refused)) == (["a"], 1)
+    assert reading.refused[0][0] == "line 2"
+    assert reading.refused[0][1]
 
 
 def test_calls_make_action_and_observation(read):
@@ -142,5 +150,44 @@ def test_a_compressed_file_needs_no_suffix(read):
 
 
 def test_one_bad_object_alone_is_refused(read):
-    with pytest.raises(FormatError, match=r"unknown field wrong - at \$\.steps\[0\]"):
+    with pytest.raises(FormatError, match=r"^\$\.steps\[0\]: unknown field 'wrong'; allow"):
         read(json.dumps(native(steps=[{"action": "ls", "wrong": 1}])).encode(), "x.json")
+
+
+@pytest.mark.parametrize(
+    ("record", "tail"),
+    [
+        (native(resolved=True), "; allowed: task_id, steps, goal, "),
+        (native(steps=[{"tool": "x"}]), "; allowed: thought, action, "),
+        (native(steps=[{"calls": [{"tool": "x"}]}]), "; allowed: id, name, arguments, "),
+        (native(usage={"tokens": 1}), "; allowed: tokens_in, tokens_out, cost_usd"),
+        (native(steps=[{"usage": {"tokens": 1}}]), "; allowed: tokens_in, tokens_out, cost_usd"),
+        (native(outcome={"outcome": "success", "why": "x"}), "; allowed: outcome, detail, score"),
+        (native(outcome="won"), "; allowed: success, failure, unknown"),
+        (native(outcome=True), "; allowed: success, failure, unknown"),
+        (native(outcome={"outcome": 1}), "; allowed: success, failure, unknown"),
+        (native(end="done"), "; allowed: run.abandoned, run.cancelled, run.completed, run.failed"),
+        (native(steps=[{"calls": [{"status": "bad"}]}]), "; allowed: ok, error, unknown"),
+    ],
+)
+def test_a_refusal_lists_what_is_allowed_there(store, read, record, tail):
+    with pytest.raises(BadPayloadError) as caught:
+        add(store, record)
+    assert tail in caught.value.why
+    _, reading = read(lines(native(), record))
+    ((where, why),) = reading.refused
+    assert (where, tail in why) == ("line 2", True)
+
+
+def test_other_faults_list_no_fields(store):
+    with pytest.raises(BadPayloadError) as caught:
+        add(store, native(steps=[{"action": 3}]))
+    assert "allowed" not in caught.value.why
+
+
+def test_a_hostile_name_of_a_field_is_shown_short_and_on_one_line(store):
+    with pytest.raises(BadPayloadError) as caught:
+        add(store, native(**{"x\n\x1b[31m" + "y" * 500: 1}))
+    assert "\n" not in caught.value.why
+    assert "\x1b" not in caught.value.why
+    assert len(caught.value.why) < 300

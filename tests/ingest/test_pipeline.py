@@ -1,7 +1,9 @@
 import gzip
+import io
 import json
 import subprocess
 import sys
+import zipfile
 from hashlib import sha256
 
 import pytest
@@ -17,6 +19,8 @@ from tests.ingest.make import (
     tau_result,
     write,
 )
+
+OTHER = "JSON that no format claims (known: swe-agent, mini-swe-agent, tau-bench, native)"
 
 
 @pytest.fixture
@@ -61,13 +65,13 @@ def test_good_runs_are_in_and_each_bad_file_is_listed_with_its_reason(store, tmp
         "cut.traj": "JSON that is cut short (Unterminated string starting at character 413)",
         "empty.traj": "empty file",
         "packed.traj.gz": "the gzip data is cut short",
-        "shape.json": "JSON of another shape (Expected array | null, got object - at $.history)",
+        "shape.json": "JSON of another shape (no list at $.history)",
         "text.traj": "not JSON",
     }
     assert dict(report.ignored) == {
         "empty.json": "empty file",
         "half.json": "JSON that is cut short (Expecting value at character 6)",
-        "kind.json": "JSON that no format claims",
+        "kind.json": OTHER,
         "notes.md": "not JSON",
     }
     assert {one["path"]: one["status"] for one in sources(store)} == (
@@ -134,7 +138,7 @@ def test_many_runs_in_a_source_and_their_labels(store, tmp_path):
     write(tmp_path / "x.json", [tau_result(), tau_result(trial=1, reward=0.0), "junk"])
     report = ingest(store, [tmp_path])
     assert (report.runs, report.steps) == (2, 4)
-    assert report.notes == ["x.json: result 2 names no task and was left out"]
+    assert report.notes == ["x.json: result 2 refused: no object"]
     digest = sources(store)[0]["digest"]
     assert [run.run_id for run in store.runs()] == [
         f"tau-bench:airline:0~{digest[:10]}.{number}" for number in (0, 1)
@@ -210,7 +214,7 @@ def test_reports_and_predictions_are_ignored_with_a_hint(store, tmp_path):
     assert dict(report.ignored) == {
         "preds.jsonl": "predictions, no trajectory",
         "report.json": "a label report, no trajectory",
-        "rows.jsonl": "JSON that no format claims",
+        "rows.jsonl": OTHER,
     }
     assert [path for path, _ in report.rejected] == ["bad.jsonl"]
     assert report.rejected[0][1].startswith("line 2: ")
@@ -258,7 +262,7 @@ def test_a_source_without_a_run_is_rejected(store, tmp_path):
     line = json.dumps(native(steps=[{"action": 1}])).encode()
     write(tmp_path / "x.jsonl", line + b"\n" + line)
     ((_, reason),) = ingest(store, [tmp_path]).rejected
-    assert reason.startswith("no run in it (line 1: ")
+    assert reason.startswith("no run in it (2 of 2 records refused: line 1: ")
 
 
 def test_groups_do_not_change_the_result(tmp_path, monkeypatch):
@@ -339,6 +343,7 @@ def test_the_report_shows_itself(store, tmp_path):
         "ignored": [],
         "rejected": [{"path": "<img src=x>.traj", "reason": "empty file"}],
         "by_format": {"swe-agent": {"files": 1, "runs": 1, "steps": 1}},
+        "notes": [],
     }
     assert list(report.table_["status"]) == ["rejected", "duplicate"]
 
@@ -354,3 +359,114 @@ def test_a_bar_is_shown_to_people_only(tmp_path):
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
     )
     assert (done.stdout, done.stderr) == ("", "")
+
+
+# ---- records that are refused
+
+
+def test_refused_records_are_in_the_report_and_in_the_log(store, tmp_path):
+    data = [native("a"), {**native("b"), "resolved": False}, native("c")]
+    lines = [json.dumps(one).encode() for one in data]
+    write(tmp_path / "m.jsonl", b"\n".join([*lines, b"[1]", b"{"]))
+    report = ingest(store, [tmp_path])
+    assert adds_up(report)
+    assert (report.ingested, report.runs, report.rejected) == (1, 2, [])
+    assert [(path, at) for path, at, _ in report.refused_records] == [
+        ("m.jsonl", f"line {number}") for number in (2, 4, 5)
+    ]
+    assert report.refused_records[0][2].startswith("unknown field 'resolved'; allowed: task_id, ")
+    (source,) = sources(store)
+    assert source["status"] == "ingested"
+    start = "3 of 5 records refused: line 2: unknown field 'resolved'; allowed: "
+    assert source["reason"].startswith(start)
+    assert "; line 4: " in source["reason"]
+    assert len(source["notes"]) == 3
+    assert report.to_dict()["notes"] == [f"m.jsonl: {note}" for note in source["notes"]]
+    assert repr(report).endswith("2 runs, 2 steps; 3 records refused)")
+    assert list(report.table_["status"]) == ["refused"] * 3
+    assert report._repr_html_().count("line 4") == 1
+    before = store.last_seq()
+    assert ingest(store, [tmp_path]).refused_records == []  # a duplicate is not read again
+    assert store.last_seq() == before
+
+
+def test_the_reason_names_the_first_records_and_the_notes_all(store, tmp_path):
+    write(tmp_path / "m.jsonl", b"\n".join([json.dumps(native()).encode(), *[b"[]"] * 50]))
+    report = ingest(store, [tmp_path])
+    (source,) = sources(store)
+    assert source["reason"].startswith("50 of 51 records refused: line 2: ")
+    assert source["reason"].endswith("; and 47 more")
+    assert (len(source["notes"]), len(report.refused_records)) == (50, 50)
+
+
+def test_entries_of_a_list_and_attempts_are_records(store, tmp_path):
+    write(tmp_path / "t.json", [tau_result(), "junk"])
+    write(tmp_path / "a.traj", {"attempts": [swe_file(), None]})
+    report = ingest(store, [tmp_path])
+    assert report.refused_records == [
+        ("a.traj", "attempt 1", "no object"),
+        ("t.json", "result 1", "no object"),
+    ]
+    assert [source["reason"] for source in sources(store)] == [
+        f"1 of 2 records refused: {what} 1: no object" for what in ("attempt", "result")
+    ]
+
+
+def test_a_file_without_refused_records_has_no_reason(store, tmp_path):
+    write(tmp_path / "a.traj", swe_file(swe_step(), "junk"))  # a step is no record
+    report = ingest(store, [tmp_path])
+    assert (report.refused_records, len(report.notes)) == ([], 1)
+    assert "reason" not in sources(store)[0]
+    assert "refused" not in repr(report)
+
+
+def test_a_file_that_is_rejected_whole_has_no_refused_records(store, tmp_path):
+    write(tmp_path / "m.jsonl", b'{"task_id": "a", "steps": []}\n{"task_id": "b", "steps": 3}\n')
+    write(tmp_path / "n.jsonl", b'{"task_id": 1.5, "steps": []}\n{"task_id": "b", "steps": 3}\n')
+    report = ingest(store, [tmp_path])
+    assert [path for path, _ in report.rejected] == ["n.jsonl"]
+    assert [path for path, _, _ in report.refused_records] == ["m.jsonl"]
+
+
+# ---- reasons and hints
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("log.eval", "Inspect .eval logs are not supported yet"),
+        ("log.zip", "a zip archive: unpack it, then ingest the folder"),
+    ],
+)
+def test_archives_are_told_from_other_files(store, tmp_path, name, reason):
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        archive.writestr("header.json", "{}")
+    path = write(tmp_path / name, data.getvalue())
+    assert ingest(store, [path]).rejected == [(name, reason)]
+
+
+def test_a_folder_without_a_trajectory_gets_a_hint(store, tmp_path):
+    write(tmp_path / "full/deep/a.traj", swe_file())
+    write(tmp_path / "other/x.json", {"a": 1})
+    (tmp_path / "empty").mkdir()
+    report = ingest(store, [tmp_path / "full", tmp_path / "other", tmp_path / "empty"])
+    known = "swe-agent, mini-swe-agent, tau-bench, native"
+    hint = f"no trajectory found; formats known: {known}; see ws.add for your own"
+    assert report.notes == [f"{tmp_path / name}: {hint}" for name in ("other", "empty")]
+
+
+def test_a_folder_of_known_trajectories_needs_no_hint(store, tmp_path):
+    write(tmp_path / "a/b/x.traj", swe_file())
+    write(tmp_path / "named.txt", b"x")
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    ingest(store, [tmp_path / "a"])
+    for paths in (["a"], ["a", "a/b"], ["link", "a"], ["link/b", "a"]):
+        notes = ingest(store, [tmp_path / path for path in paths]).notes
+        assert not any("no trajectory" in note for note in notes)
+    assert ingest(store, [tmp_path / "named.txt"]).notes == []  # the reason says it already
+
+
+def test_paths_may_come_one_by_one(store, tmp_path):
+    write(tmp_path / "a/x.traj", swe_file())
+    assert ingest(store, (path for path in [tmp_path / "a"])).ingested == 1

@@ -180,6 +180,17 @@ def test_attempts_are_runs_and_the_winners_copy_is_not(read):
     assert [run.config for run in runs] == [{}, {"chosen": True}]
 
 
+def test_an_attempt_that_cannot_be_read_costs_that_attempt(read):
+    attempts = [7, swe_file(), {"trajectory": {}}, {"trajectory": [], "history": "x"}, swe_file()]
+    runs, reading = read({"attempts": attempts, "info": {"best_attempt_idx": 4}})
+    assert [(run.record, run.config.get("chosen")) for run in runs] == [("1", None), ("4", True)]
+    assert reading.refused == [
+        ("attempt 0", "no object"),
+        ("attempt 2", "no list at $.trajectory"),
+        ("attempt 3", "no list at $.history"),
+    ]
+
+
 def test_attempts_that_are_not_finished_are_runs_too(read):
     (run,), _ = read({"attempts": [{"trajectory": [], "history": [], "info": {}}]})
     assert (run.steps, run.exit_status, run.end) == ((), None, None)

@@ -64,7 +64,13 @@ def test_without_a_policy_the_domain_is_unknown(read):
 def test_an_entry_that_is_no_result_costs_that_entry(read):
     runs, reading = read([tau_result(), "junk", {"task_id": None}, tau_result(task_id=1)])
     assert [run.record for run in runs] == ["0", "3"]
-    assert len(reading.notes) == 2
+    assert reading.refused == [("result 1", "no object"), ("result 2", "names no task")]
+
+
+def test_an_entry_whose_messages_are_no_list_costs_that_entry(read):
+    runs, reading = read([tau_result(traj={"role": "user"}), tau_result(traj="x"), tau_result()])
+    assert [run.record for run in runs] == ["2"]
+    assert reading.refused == [(f"result {number}", "its traj is no list") for number in (0, 1)]
 
 
 def test_results_are_joined_by_id_and_none_is_lost(read):

@@ -195,3 +195,14 @@ def test_a_copy_of_the_log_alone_holds_what_was_ingested(tmp_path: Path) -> None
         shutil.copy(tmp_path / "study" / "log.sqlite", tmp_path / "copy" / "log.sqlite")
     with sag.open(tmp_path / "copy") as copy:
         assert len(copy.runs()) == 1
+
+
+def test_forks_are_compared_and_listed(ws: sag.Workspace) -> None:
+    run = ws.add(record("t1"))
+    child = ws.fork(run, step=0, run_id="child").run_id
+    ws.store.append(sag.Event(run_id=child, type="agent.step", payload={"action": "pytest -q"}))
+    found = ws.diff(run, child)
+    assert found.shared_steps == 1
+    assert {row.status for row in found.rows} <= {"changed", "only_a", "only_b"}
+    assert ws.lineage(child).table_.run_id.tolist() == [run, "child"]
+    assert len(ws.recorded_calls(child)) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -9,12 +10,22 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from sag_research._text import clip
 from sag_research.errors import BadPayloadError, FormatError
 from sag_research.ingest._format import Reading
-from sag_research.ingest._json import decode, outline
+from sag_research.ingest._json import OtherShapeError, decode, outline
 from sag_research.ingest._source import Source
 from sag_research.ingest.formats import _shared as shared
-from sag_research.model import Call, Outcome, OutcomeName, Step, Trajectory, Usage
+from sag_research.model import (
+    OUTCOMES,
+    TERMINAL_TYPES,
+    Call,
+    Outcome,
+    OutcomeName,
+    Step,
+    Trajectory,
+    Usage,
+)
 
 __all__ = ["Native", "trajectory_of"]
 
@@ -90,7 +101,7 @@ class Native:
 
     One object a line, or one object in the file. A step may hold ``calls``; ``outcome`` is
     ``success``, ``failure``, ``unknown`` or an object. A line that cannot be read costs that
-    line; the source's notes name it.
+    line, and is listed as refused.
     """
 
     name = "native"
@@ -104,10 +115,10 @@ class Native:
 
     def read(self, source: Source) -> Reading:
         """Read line by line, or the one object of the file."""
-        notes: list[str] = []
         if _is_record(source.head) and not _has_lines(source):
-            return Reading("1", iter([_read(source.bytes(), None)]), notes)
-        return Reading("1", _lines(source, notes), notes)
+            return Reading("1", iter([_read(source.bytes(), None)]))
+        refused: list[tuple[str, str]] = []
+        return Reading("1", _lines(source, refused), refused=refused)
 
 
 def _is_record(data: bytes) -> bool:
@@ -125,17 +136,57 @@ def _has_lines(source: Source) -> bool:
     return sum(1 for line in islice(filter(bytes.strip, source.lines()), 2)) > 1
 
 
-def _lines(source: Source, notes: list[str]) -> Iterator[Trajectory]:
+def _lines(source: Source, refused: list[tuple[str, str]]) -> Iterator[Trajectory]:
     for number, line in enumerate(source.lines()):
         if line.strip():
             try:
                 yield _read(line, str(number))
             except FormatError as error:
-                notes.append(f"line {number + 1}: {error}")
+                refused.append((f"line {number + 1}", str(error)))
 
 
 def _read(data: bytes, record: str | None) -> Trajectory:
-    return _trajectory(decode(data, _DECODER), record)
+    try:
+        found = decode(data, _DECODER)
+    except OtherShapeError as error:
+        path, fault = _explained(error.why)
+        raise FormatError(fault if path == "$" else f"{path}: {fault}") from None
+    return _trajectory(found, record)
+
+
+_AT: Final = " - at $"
+_UNKNOWN: Final = "Object contains unknown field "
+_SHAPES: Final[tuple[tuple[str, type[msgspec.Struct]], ...]] = (
+    (r"\$", _Record),
+    (r"\$\.steps\[[^.]*\]", _Step),
+    (r"\$\.steps\[[^.]*\]\.calls\[[^.]*\]", _Call),
+    (r"\$(?:\.steps\[[^.]*\])?\.usage", _Usage),
+    (r"\$\.outcome", _Outcome),
+)
+_WORDS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
+    (r"\$\.outcome(?:\.outcome)?", OUTCOMES),
+    (r"\$\.end", tuple(sorted(TERMINAL_TYPES))),
+    (r"\$\.steps\[[^.]*\]\.calls\[[^.]*\]\.status", ("ok", "error", "unknown")),
+)
+
+
+def _explained(why: str) -> tuple[str, str]:
+    """Return where a fault is, and what is wrong and would have been allowed there.
+
+    Examples
+    --------
+    >>> _explained("Object contains unknown field tokens - at $.usage")
+    ('$.usage', "unknown field 'tokens'; allowed: tokens_in, tokens_out, cost_usd")
+    """
+    fault, at, tail = why.rpartition(_AT)
+    fault, path = (fault, f"${tail}") if at else (why, "$")
+    if fault.startswith(_UNKNOWN):
+        fault = f"unknown field {clip(fault.removeprefix(_UNKNOWN), 60)!r}"
+        shape = next((one for where, one in _SHAPES if re.fullmatch(where, path)), None)
+        allowed = shape.__struct_fields__ if shape else ()
+    else:
+        allowed = next((words for where, words in _WORDS if re.fullmatch(where, path)), ())
+    return path, fault + (f"; allowed: {', '.join(allowed)}" if allowed else "")
 
 
 def trajectory_of(value: Any) -> Trajectory:
@@ -155,8 +206,7 @@ def trajectory_of(value: Any) -> Trajectory:
     try:
         found = msgspec.convert(dict(value) if isinstance(value, Mapping) else value, _Record)
     except msgspec.ValidationError as error:
-        why, _, path = str(error).replace("`", "").partition(" - at ")
-        raise BadPayloadError(path or "$", why) from None
+        raise BadPayloadError(*_explained(str(error).replace("`", ""))) from None
     except UnicodeEncodeError:
         raise BadPayloadError("$", "a key, or a word out of a fixed list, is no text") from None
     except RecursionError:

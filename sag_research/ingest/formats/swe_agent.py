@@ -8,11 +8,12 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
+from sag_research.errors import FormatError
 from sag_research.ingest._format import Reading
 from sag_research.ingest._json import Other, decode, outline
 from sag_research.ingest._source import Source
@@ -20,6 +21,9 @@ from sag_research.ingest.formats import _shared as shared
 from sag_research.model import Call, Step, Trajectory, Usage
 
 __all__ = ["SweAgent"]
+
+
+T = TypeVar("T")
 
 
 class _Step(msgspec.Struct, gc=False):
@@ -51,10 +55,14 @@ class _Info(msgspec.Struct):
     best_attempt_idx: Any = None
 
 
+_NoList: TypeAlias = dict[str, Any] | str | int | float | bool | None
+"""What may stand where a list is expected: refused, but it costs its attempt alone."""
+
+
 class _File(msgspec.Struct):
     environment: Any = None
-    trajectory: list[_Step | Other] | None = None
-    history: list[_Message | Other] | None = None
+    trajectory: list[_Step | Other] | _NoList = None
+    history: list[_Message | Other] | _NoList = None
     info: _Info | Other = None
     replay_config: Any = None
     attempts: list[_File | Other] | None = None
@@ -125,23 +133,45 @@ class SweAgent:
         """Read the file; attempts of a retry agent are runs of their own."""
         root = decode(source.bytes(), _DECODER)
         notes: list[str] = []
-        return Reading(_version(root), _trajectories(root, source, notes), notes)
+        refused: list[tuple[str, str]] = []
+        runs = _trajectories(root, source, notes, refused)
+        return Reading(_version(root), runs, notes, refused)
 
 
-def _trajectories(root: _File, source: Source, notes: list[str]) -> Iterator[Trajectory]:
-    attempts = [attempt for attempt in root.attempts or () if isinstance(attempt, _File)]
-    if left := len(root.attempts or ()) - len(attempts):
-        notes.append(f"{left} entries of attempts are no objects and were left out")
-    if not attempts:
+def _trajectories(
+    root: _File, source: Source, notes: list[str], refused: list[tuple[str, str]]
+) -> Iterator[Trajectory]:
+    attempts = root.attempts or []
+    faults = [_fault(attempt) for attempt in attempts]
+    refused += [(f"attempt {number}", fault) for number, fault in enumerate(faults) if fault]
+    if not any(isinstance(attempt, _File) for attempt in attempts):
+        if fault := _fault(root):
+            raise FormatError("JSON of another shape", why=fault)
         yield _Reader(root, source, notes).trajectory()
         return
     chosen = shared.integer(_info(root).best_attempt_idx)
     for number, attempt in enumerate(attempts):
+        if not isinstance(attempt, _File) or faults[number]:
+            continue
         attempt.environment = attempt.environment or root.environment
         attempt.replay_config = attempt.replay_config or root.replay_config
         run = _Reader(attempt, source, notes).trajectory()
         config = run.config | ({"chosen": True} if number == chosen else {})
         yield replace(run, record=str(number), attempt=number, config=config)
+
+
+def _fault(file: _File | Other) -> str:
+    """Say why a file, or an attempt in it, cannot be read; empty if it can."""
+    if not isinstance(file, _File):
+        return "no object"
+    for name in ("trajectory", "history"):
+        if not isinstance(getattr(file, name), list | None):
+            return f"no list at $.{name}"
+    return ""
+
+
+def _list(value: list[T] | _NoList) -> list[T]:
+    return value if isinstance(value, list) else []
 
 
 def _info(file: _File) -> _Info:
@@ -152,7 +182,7 @@ def _version(file: _File) -> str:
     for one in (file, *(file.attempts or ())):
         if isinstance(one, _File) and (version := shared.word(_info(one).swe_agent_version)):
             return version
-    messages = [message for message in file.history or () if isinstance(message, _Message)]
+    messages = [message for message in _list(file.history) if isinstance(message, _Message)]
     return "1.x" if any(message.tool_calls for message in messages) else "0.x"
 
 
@@ -208,7 +238,7 @@ class _Reader:
         )
 
     def _messages(self) -> list[_Message]:
-        found = self.file.history or []
+        found = _list(self.file.history)
         return [one for one in found if isinstance(one, _Message) and not one.is_demo]
 
     def _config(self) -> dict[str, Any]:
@@ -249,8 +279,9 @@ class _Reader:
             for turn, replies in shared.turns(self._messages()):
                 yield _turn(turn, replies)
             return
-        steps = [step for step in self.file.trajectory if isinstance(step, _Step)]
-        if left := len(self.file.trajectory) - len(steps):
+        given = _list(self.file.trajectory)
+        steps = [step for step in given if isinstance(step, _Step)]
+        if left := len(given) - len(steps):
             self.notes.append(f"{left} entries of trajectory are no objects and were left out")
         said = _Said(self._messages())
         for step in steps:

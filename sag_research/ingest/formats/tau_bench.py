@@ -40,7 +40,7 @@ class _Result(msgspec.Struct):
     trial: Any = None
     reward: Any = None
     info: _Info | Other = None
-    traj: list[_Message | Other] | None = None
+    traj: list[_Message | Other] | dict[str, Any] | str | int | float | bool | None = None
 
 
 _DECODER: Final = msgspec.json.Decoder(list[_Result | Other])
@@ -74,14 +74,21 @@ class TauBench:
 
     def read(self, source: Source) -> Reading:
         """Read all results of the list."""
-        notes: list[str] = []
-        return Reading("1", _trajectories(decode(source.bytes(), _DECODER), notes), notes)
+        refused: list[tuple[str, str]] = []
+        results = decode(source.bytes(), _DECODER)
+        return Reading("1", _trajectories(results, refused), refused=refused)
 
 
-def _trajectories(results: list[_Result | Other], notes: list[str]) -> Iterator[Trajectory]:
+def _trajectories(
+    results: list[_Result | Other], refused: list[tuple[str, str]]
+) -> Iterator[Trajectory]:
     for number, result in enumerate(results):
-        if not isinstance(result, _Result) or not _known(result.task_id):
-            notes.append(f"result {number} names no task and was left out")
+        if not isinstance(result, _Result):
+            refused.append((f"result {number}", "no object"))
+        elif not _known(result.task_id):
+            refused.append((f"result {number}", "names no task"))
+        elif not (result.traj is None or isinstance(result.traj, list)):
+            refused.append((f"result {number}", "its traj is no list"))
         else:
             yield _trajectory(result, str(number))
 
@@ -91,7 +98,8 @@ def _known(task_id: Any) -> bool:
 
 
 def _trajectory(result: _Result, record: str) -> Trajectory:
-    messages = [message for message in result.traj or () if isinstance(message, _Message)]
+    told = result.traj if isinstance(result.traj, list) else []
+    messages = [message for message in told if isinstance(message, _Message)]
     info = result.info if isinstance(result.info, _Info) else _Info()
     policy = next((shared.text_of(one.content) for one in messages if one.role == "system"), "")
     domain = _DOMAIN.match(policy)
