@@ -3,17 +3,21 @@
 Agents write shell, their own editor tools, or calls as ``name {json}``. The splitter knows
 quotes, here-documents, pipes, chains, substitutions, assignments and wrappers; it is no shell:
 it never raises, and takes linear time on any text. Bodies of here-documents and of line edits
-are text, not commands.
+are text, not commands; those that the action runs or applies are read in `_scripts`.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import msgspec
+
+from ._python import PythonWords
+from ._scripts import Body, Carrier, ScriptWords, Word, is_path, part_writes, parts
 
 __all__ = ["Action", "ActionReader", "ActionWords"]
 
@@ -31,6 +35,7 @@ _PROGRAM: Final = re.compile(r"(?=[^0-9]*[A-Za-z_])[\w./~][\w./+@~-]*", re.ASCII
 _NUMBER: Final = re.compile(r"[0-9.]+[smhd]?|\{\}")
 _LINES: Final = re.compile(r"[0-9]+:[0-9]+")
 _LABEL: Final = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*", re.ASCII)
+_CARRIED: Final = re.compile(r"<<|\s-[A-Za-z]*c\s")
 _DEPTH: Final = 100
 """Substitutions nested deeper are read as a flat chain."""
 _CALL: Final = re.compile(r"[ \t]*(?=\{\s*\"|\{\s*\})")
@@ -41,6 +46,7 @@ class Writer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     programs: frozenset[str]
     operands: str
+    files: bool = False
     option: str | None = None
     script: frozenset[str] = frozenset()
     verbs: frozenset[str] = frozenset()
@@ -64,14 +70,8 @@ class ActionWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     json_writers: frozenset[str]
     json_shells: frozenset[str]
     writer: tuple[Writer, ...]
-
-
-class Word(NamedTuple):
-    """One word of a simple command; ``text`` is without quotes."""
-
-    start: int
-    end: int
-    text: str
+    scripts: ScriptWords
+    python: PythonWords
 
 
 class Action(NamedTuple):
@@ -87,23 +87,35 @@ class Action(NamedTuple):
         Test labels given to a test runner.
     edits : list of (start, end)
         Where the file that is open gets changed.
+    writes : dict
+        Where the action surely names a file that it changes, and the command that does it (-1:
+        none).
+    carriers : list of Carrier
+        Commands that may carry or run programs, in order; kept only where the text holds one.
+    carries : bool
+        Whether the text may hold a program.
     """
 
     commands: list[Word]
     operands: list[tuple[int, int, int, bool]]
     labels: list[Word]
     edits: list[Span]
+    writes: dict[Span, int]
+    carriers: list[Carrier]
+    carries: bool
 
 
 class _Simple:
     """A simple command while it is being read."""
 
-    __slots__ = ("opener", "sources", "targets", "words")
+    __slots__ = ("bodies", "opener", "sources", "strings", "targets", "words")
 
     def __init__(self, opener: str = "") -> None:
         self.words: list[Word] = []
         self.targets: list[Word] = []
         self.sources: list[Word] = []
+        self.strings: list[Word] = []
+        self.bodies: list[Body] = []
         self.opener = opener
 
 
@@ -120,13 +132,26 @@ class ActionReader:
 
     def read(self, text: str) -> Action:
         """Read one action; any text will do."""
-        action = Action([], [], [], [])
+        action = _nothing(bool(_CARRIED.search(text)))
         first = _WORD.match(text, len(text) - len(text.lstrip()))
         if first and first[0].lower() in self._words.not_shell and " " in text.strip():
             return action
         _Splitter(text, self, action).run()
+        self._carried(text, action)
         action.operands.sort()
         return action
+
+    def _carried(self, text: str, action: Action) -> None:
+        """Add what the programs and diffs in the action change."""
+        for part in parts(text, action.carriers, self._words.scripts):
+            if part.kind == "shell":
+                inner = _nothing(carries=False)
+                _Splitter(text, self, inner, part.start, part.start + len(part.code)).run()
+                changed = ((*span[:2], part.owner, True) for span in inner.operands if span[3])
+                action.operands.extend(changed)
+            else:
+                for span in part_writes(part, self._words.python):
+                    action.writes.setdefault(span, part.owner)
 
     def finish(self, simple: _Simple, action: Action) -> None:
         """Add a complete simple command to the action."""
@@ -139,11 +164,20 @@ class ActionReader:
         if at < len(words) and words[at].text not in self._words.no_program:
             at = self._programs(words, at, action)
             self._labels(words, action)
-            mutated |= {(w.start, w.end) for w in self._changed(words, at)}
+            mutated |= {(w.start, w.end) for w in self._changed(words, at, action)}
             if at < len(words) and words[at].text in self._words.open_file_editors:
                 where = words[at + 1] if at + 1 < len(words) else words[at]
                 action.edits.append((where.start, where.end))
         command = len(action.commands) - 1 if len(action.commands) > owner else -1
+        if command >= 0 and action.carries:
+            action.carriers.append(
+                Carrier(
+                    command, words[at].text, words[at + 1 :],
+                    simple.targets, simple.sources, simple.strings, simple.bodies,
+                )
+            )  # fmt: skip
+            if simple.bodies and words[at].text in self._words.scripts.keepers:
+                action.writes.update((span, command) for span in _files(simple.targets))
         self._executed(words[at + 1 :], action)
         for word in words[at + 1 :] + simple.sources + simple.targets:
             span = (word.start, word.end)
@@ -178,6 +212,10 @@ class ActionReader:
             and words[0].text in self._words.open_file_editors
             and bool(_LINES.fullmatch(words[1].text))
         )
+
+    def copies(self, words: list[Word]) -> bool:
+        """Whether a command hands its input on as it is."""
+        return bool(words) and words[0].text in self._words.scripts.keepers
 
     @property
     def edit_end(self) -> str:
@@ -244,8 +282,8 @@ class ActionReader:
                 option = label.text
             return
 
-    def _changed(self, words: list[Word], at: int) -> list[Word]:
-        """Return the operands that the program at ``at`` changes."""
+    def _changed(self, words: list[Word], at: int, action: Action) -> list[Word]:
+        """Return the operands that the program at ``at`` changes; note those that are files."""
         if at >= len(words):
             return []
         options = [w.text for w in words[at + 1 :] if w.text.startswith("-")]
@@ -253,13 +291,18 @@ class ActionReader:
             if option and not any(option.fullmatch(text) for text in options):
                 continue
             operands = _operands(words[at + 1 :], writer)
+            if writer.files:
+                command = len(action.commands) - 1
+                action.writes.update((span, command) for span in _files(operands, writer.operands))
+            if writer.operands.endswith("="):
+                return [word for word in operands if word.text.startswith(writer.operands)]
             if writer.verbs:
                 if not operands or operands[0].text not in writer.verbs:
                     continue
                 operands = operands[1:]
             scripted = any(text in writer.script for text in options)
-            parts = {"first": operands[:1], "last": operands[-1:], "all": operands}
-            return parts.get(writer.operands, operands if scripted else operands[1:])
+            chosen = {"first": operands[:1], "last": operands[-1:], "all": operands}
+            return chosen.get(writer.operands, operands if scripted else operands[1:])
         return []
 
 
@@ -281,7 +324,7 @@ class _Splitter:
         self.end = len(text) if end is None else end
         self.current = _Simple()
         self.outer: list[_Simple] = []
-        self.heredocs: list[str] = []
+        self.heredocs: list[tuple[str, Body]] = []
         self.arithmetic = self.calls = True
 
     def run(self) -> None:
@@ -313,7 +356,10 @@ class _Splitter:
             self._redirect(found)
         elif operator := _OPERATOR.match(self.text, self.position, self.end):
             self.position = operator.end()
+            copied = operator[0] in {"|", "|&"} and self.reader.copies(self.current.words)
+            piped = self.current.bodies if copied else []
             self._finish()
+            self.current.bodies = piped
         else:
             self._word()
 
@@ -373,7 +419,8 @@ class _Splitter:
         if operator in {"<<", "<<-"}:
             if opening := _HEREDOC.match(self.text, self.position, self.end):
                 self.position = opening.end()
-                self.heredocs.append(opening["word"])
+                self.current.bodies.append(Body())
+                self.heredocs.append((opening["word"], self.current.bodies[-1]))
             return
         if blank := _BLANK.match(self.text, self.position, self.end):
             self.position = blank.end()
@@ -381,6 +428,8 @@ class _Splitter:
         if target:
             self.position = target.end()
             word = Word(target.start(), target.end(), _unquote(target[0]))
+            if operator == "<<<":
+                self.current.strings.append(word)
             if ">" not in operator:
                 self.current.sources.append(word)
             elif not word.text.isdigit():
@@ -394,8 +443,10 @@ class _Splitter:
             self.position = min(self.end, end + 1 + len(self.reader.edit_end))
         else:
             self.position += 1
-        for word in self.heredocs:
+        for word, body in self.heredocs:
+            body.start = body.end = self.position
             self._skip_body(word)
+            body.end = max(body.start, self.position - len(word))
         self.heredocs.clear()
 
     def _skip_body(self, word: str) -> None:
@@ -428,8 +479,22 @@ def _operands(words: list[Word], writer: Writer) -> list[Word]:
     for word in words:
         if not script and not word.text.startswith("-"):
             out.append(word)
-        script = word.text in writer.script and not word.text.startswith("-i")
+        in_place = writer.option is not None and word.text.startswith("-i")
+        script = word.text in writer.script and not in_place
     return out
+
+
+def _nothing(carries: bool) -> Action:
+    return Action([], [], [], [], {}, [], carries)
+
+
+def _files(given: list[Word], before: str = "") -> Iterator[Span]:
+    """Yield where words that are files for certain stand, if they are plain words."""
+    prefix = len(before) if before.endswith("=") else 0
+    for word in given:
+        plain = word.end - word.start == len(word.text)
+        if plain and (not prefix or word.text.startswith(before)) and is_path(word.text[prefix:]):
+            yield word.start + prefix, word.end
 
 
 def _unquote(text: str) -> str:

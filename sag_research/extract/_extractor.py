@@ -26,6 +26,7 @@ Ints = NDArray[np.int64]
 
 _PROGRAM_PRIORITY: Final = 75
 _LABEL_PRIORITY: Final = 78
+_WRITE_PRIORITY: Final = 85
 _SCRIPT_PRIORITY: Final = 29
 """A program called by a path with an ending is a File; by a path without one, a Command."""
 
@@ -134,6 +135,7 @@ class EntityExtractor:
             rule = compiled.rule
             columns.append((text, start, end, code, rule.priority, not rule.kind, rule.in_mask))
         columns += _action_columns(actions, words)
+        columns.append((*self._writes(batch, actions, words), _WRITE_PRIORITY, False, False))
         text, start, end, code = (
             np.concatenate([column[i] for column in columns]) for i in range(4)
         )
@@ -143,6 +145,18 @@ class EntityExtractor:
         )
         keep = resolve(text, start, end, priority, mask, immune)
         return Mentions(text[keep], start[keep], end[keep], code[keep])
+
+    def _writes(
+        self, batch: Batch, actions: list[Action], words: Vocabulary
+    ) -> tuple[Ints, Ints, Ints, Ints]:
+        """Paths of files that actions surely change, whatever they look like."""
+        rows = [
+            (text, start, end, words.code("action-write", "File", name))
+            for text, action in enumerate(actions)
+            for start, end in action.writes
+            if (name := self._namer.name("File", "file", batch.texts[text][start:end]))
+        ]
+        return columns_of(rows)
 
     def _find(self, batch: Batch, actions: Sequence[str]) -> Iterator[tuple[Compiled, Found]]:
         """Run each rule over the texts that it is for."""
@@ -240,12 +254,21 @@ def _touched(
             continue
         text = int(found.text[i])
         action = actions[text]
-        at = bisect_right(action.operands, (int(found.start[i]) + 1,)) - 1
-        if at < 0 or action.operands[at][1] < found.end[i]:
+        use = _use(action, int(found.start[i]), int(found.end[i]))
+        if use is None:
             continue
-        command = action.operands[at][2]
-        mutated[i] = action.operands[at][3]
+        command, mutated[i] = use
         if command >= 0:
             program = words.code("action-program", "Command", action.commands[command].text)
             related.append(Edge(text, program, "TOUCHED", code, "action-operand"))
     return mutated, related
+
+
+def _use(action: Action, start: int, end: int) -> tuple[int, bool] | None:
+    """Command that uses the file named at a place, and whether it changes it."""
+    if (start, end) in action.writes:
+        return action.writes[start, end], True
+    at = bisect_right(action.operands, (start + 1,)) - 1
+    if at < 0 or action.operands[at][1] < end:
+        return None
+    return action.operands[at][2:]

@@ -57,7 +57,7 @@ class Namer:
             "file": self.file,
             "bare_file": self._bare_file,
             "risky_file": self._risky_file,
-            "error": lambda text: None if text in self._names.not_errors else text,
+            "error": self._error,
             "setting": lambda text: None if text in self._names.not_settings else text,
             "symbol": self._symbol,
             "module": lambda text: text.rstrip(".") or None,
@@ -98,6 +98,13 @@ class Namer:
     def _risky_file(self, text: str) -> str | None:
         """Refuse attributes: dotted identifiers whose parts before the last are two or more."""
         return None if text.count(".") > 1 else self._bare_file(text)
+
+    def _error(self, text: str) -> str | None:
+        """Return an exception's name; those of the standard library without their module."""
+        module, _, name = text.rpartition(".")
+        known = self._names.standard_errors.get(module, frozenset())
+        text = name if name in known or "*" in known else text
+        return None if text in self._names.not_errors else text
 
     def _symbol(self, text: str) -> str | None:
         name = text.rpartition(".")[2] if "<" not in text else text

@@ -108,7 +108,7 @@ def _at_line_start(text: str, place: int) -> bool:
 def _tracebacks(found: Mentions, texts: Sequence[str], rule: NDArray[np.object_]) -> Iterator[Edge]:
     """The file of the last frame raised the error below it."""
     frames = np.flatnonzero(rule == "file-frame")
-    for i in np.flatnonzero(rule == "error-traceback").tolist():
+    for i in np.flatnonzero(rule == "error-raised-traceback").tolist():
         at = int(np.searchsorted(frames, i)) - 1
         if at < 0:
             continue

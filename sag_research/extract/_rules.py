@@ -61,6 +61,7 @@ class _Names(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     not_symbols: frozenset[str]
     not_settings: frozenset[str]
     not_errors: frozenset[str]
+    standard_errors: dict[str, frozenset[str]]
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

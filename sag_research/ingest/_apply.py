@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final
+from itertools import takewhile
 
 from sag_research.ingest._events import outcome_event
+from sag_research.ingest._facts import outcomes_in_log, sources_in_log
 from sag_research.ingest._labels import Label, Labels
 from sag_research.ingest._report import Contradiction, LabelReport
 from sag_research.log import SQLiteEventStore
-from sag_research.model import WORKSPACE_RUN, Outcome, Run
+from sag_research.model import Outcome, Run
 
 __all__ = ["apply_labels"]
-
-_PAGE: Final = 1_000
 
 
 def apply_labels(
@@ -45,14 +45,15 @@ def apply_labels(
     Notes
     -----
     At most one event is written for a run, a source and a value, so applying labels again
-    does nothing. Where several runs answer to a task, a label's model tells them apart, and
-    among the attempts of a retry agent the chosen one is meant; what still fits several runs
-    is listed and not guessed.
+    does nothing; what a source says later replaces what it said before. Where several runs
+    answer to a task, a label's model tells them apart, and among the attempts of a retry agent
+    the chosen one is meant; what still fits several runs is listed and not guessed.
     """
-    found = store.runs() if runs is None else list(store.get_runs(runs).values())
-    scope = _Scope([run for run in found if run.kind == "agent"])
+    wanted = None if runs is None else frozenset(runs)
+    found = (run for run in store.runs() if wanted is None or run.run_id in wanted)
+    scope = _Scope(run for run in found if run.kind == "agent")
     scope.add_paths(_paths_in_log(store, scope) if paths is None else paths)
-    report = LabelReport(labels=len(labels), notes=list(labels.notes))
+    report = LabelReport(labels=len(labels), notes=list(labels.notes), refused=list(labels.refused))
     targets = _targets(labels, scope, report)
     with store.transaction():
         said = _outcomes_in_log(store)
@@ -68,6 +69,7 @@ class _Scope:
         self.runs = {run.run_id: run for run in runs}
         self.by_task: defaultdict[str, list[str]] = defaultdict(list)
         self.by_path: dict[str, list[str]] = {}
+        self._ids = sorted(self.runs)
         for run in self.runs.values():
             if run.task_id is not None and run.parent_id is None:  # a report knows no forks
                 self.by_task[run.task_id].append(run.run_id)
@@ -93,7 +95,9 @@ class _Scope:
     def _by_id(self, key: str) -> list[str]:
         if key in self.runs:
             return [key]
-        return [run_id for run_id in self.runs if key and run_id.startswith(key)]
+        start = bisect_left(self._ids, key) if key else len(self._ids)
+        behind = (self._ids[place] for place in range(start, len(self._ids)))
+        return list(takewhile(lambda run_id: run_id.startswith(key), behind))
 
     def _of_model(self, found: list[str], label: Label, models: set[str]) -> list[str]:
         if label.model is None:
@@ -121,11 +125,10 @@ def _paths_in_log(store: SQLiteEventStore, scope: _Scope) -> dict[str, list[str]
         if run.source_id is not None:
             by_source[run.source_id].append(run.run_id)
     paths: dict[str, list[str]] = {}
-    if store.has_run(WORKSPACE_RUN):
-        for event in store.read(WORKSPACE_RUN, types=("source.read",)):
-            known = paths.setdefault(event.payload["path"], [])
-            runs = by_source.get(event.payload.get("source_id", ""), [])
-            known.extend(run_id for run_id in runs if run_id not in known)
+    for _, source in sources_in_log(store):
+        known = paths.setdefault(source.path, [])
+        runs = by_source.get(source.source_id or "", [])
+        known.extend(run_id for run_id in runs if run_id not in known)
     return paths
 
 
@@ -193,12 +196,8 @@ def _contradiction(run_id: str, source: str, labels: list[Label]) -> Contradicti
 def _outcomes_in_log(store: SQLiteEventStore) -> dict[str, dict[str, Outcome]]:
     """Read the last outcome by run and source."""
     said: dict[str, dict[str, Outcome]] = defaultdict(dict)
-    if store.has_run(WORKSPACE_RUN):
-        for event in store.read(WORKSPACE_RUN, types=("outcome.recorded",)):
-            about = dict(event.payload)
-            run_id = about.pop("run")
-            known = {name: about[name] for name in Outcome.__struct_fields__ if name in about}
-            said[run_id][known.get("source", "")] = Outcome(**known)
+    for run_id, outcome in outcomes_in_log(store):
+        said[run_id][outcome.source] = outcome
     return said
 
 

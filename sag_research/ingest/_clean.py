@@ -7,9 +7,13 @@ from typing import Any, Final
 
 from sag_research import _text
 
-__all__ = ["clean", "is_fit"]
+__all__ = ["DEEPEST", "LONGEST", "clean", "is_fit", "is_long"]
 
-_DEEPEST: Final = 60
+LONGEST: Final = 64 * 2**20
+"""Bytes of a text in the log."""
+DEEPEST: Final = 60
+"""Levels of lists and objects in a value."""
+_CUT: Final = " …(cut)"
 _WORD: Final = 2**63
 
 
@@ -17,7 +21,7 @@ def clean(value: Any, path: str, spoilt: dict[str, str]) -> Any:
     r"""Return the value as the log can hold it.
 
     Lone surrogates and NUL become U+FFFD; NaN, infinities and integers over 64 bits become
-    text; what is nested deeper than 60 is cut off.
+    text; what is nested deeper than 60 is cut off, and so is the rest of a text over 64 MiB.
 
     Parameters
     ----------
@@ -50,7 +54,7 @@ def is_fit(value: Any, depth: int = 0) -> bool:
         return bool(-_WORD <= value < _WORD)
     if kind is float:
         return math.isfinite(value)
-    if depth == _DEEPEST:
+    if depth == DEEPEST:
         return False
     if kind is list:
         return all(is_fit(item, depth + 1) for item in value)
@@ -69,7 +73,7 @@ def _clean(value: Any, path: str, spoilt: dict[str, str], depth: int) -> Any:
         return value if -_WORD <= value < _WORD else _as_text(_digits(value), path, spoilt)
     if isinstance(value, float):
         return value if math.isfinite(value) else _as_text(str(value), path, spoilt)
-    if depth == _DEEPEST:
+    if depth == DEEPEST:
         return _as_text("(nested too deeply)", path, spoilt)
     if isinstance(value, dict):
         return {
@@ -88,19 +92,30 @@ def _clean(value: Any, path: str, spoilt: dict[str, str], depth: int) -> Any:
 
 def _is_spoilt(text: str) -> bool:
     if text.isascii():
-        return "\x00" in text
+        return "\x00" in text or len(text) > LONGEST
     try:
-        text.encode()
+        size = len(text.encode())
     except UnicodeEncodeError:
         return True
-    return "\x00" in text
+    return "\x00" in text or size > LONGEST
+
+
+def is_long(text: str) -> bool:
+    """Tell whether a text, as it was before repair, is longer than the log can hold."""
+    return len(text) > LONGEST // 4 and len(_text.repair(text).encode()) > LONGEST
 
 
 def _clean_text(text: str, path: str, spoilt: dict[str, str]) -> str:
     if not _is_spoilt(text):
         return text
     spoilt[path] = text
-    return _text.repair(text)
+    repaired = _text.repair(text)
+    return _cut(repaired) if is_long(repaired) else repaired
+
+
+def _cut(text: str) -> str:
+    end = LONGEST - len(_CUT.encode())
+    return text.encode()[:end].decode(errors="ignore") + _CUT
 
 
 def _as_text(text: str, path: str, spoilt: dict[str, str]) -> str:

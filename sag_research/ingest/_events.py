@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from sag_research import _text
-from sag_research.ingest._clean import clean, is_fit
+from sag_research.ingest._clean import LONGEST, clean, is_fit, is_long
 from sag_research.log import SQLiteEventStore
 from sag_research.model import WORKSPACE_RUN, Event, Outcome, Run, Step, Trajectory, Usage
 
@@ -63,11 +64,15 @@ def step_payload(step: Step, spoilt: dict[str, str] | None = None) -> dict[str, 
     before: dict[str, str] = {}
     if not _is_plain(step):
         payload = {name: clean(value, name, before) for name, value in payload.items()}
-    if before and "repaired" not in payload["flags"]:
-        payload["flags"].append("repaired")
+    if before:
+        payload["flags"] += [one for one in _what_was_done(before) if one not in payload["flags"]]
     if spoilt is not None:
         spoilt.update(before)
     return payload
+
+
+def _what_was_done(spoilt: dict[str, str]) -> list[str]:
+    return sorted({"cut" if is_long(text) else "repaired" for text in spoilt.values()})
 
 
 def _is_plain(step: Step) -> bool:
@@ -84,7 +89,7 @@ def _is_plain(step: Step) -> bool:
         return False
     if not all(map(str.isascii, texts)):
         return all(map(is_fit, texts))
-    return not any("\x00" in text for text in texts)
+    return not any("\x00" in text or len(text) > LONGEST for text in texts)
 
 
 def _fields(struct: msgspec.Struct) -> dict[str, Any]:
@@ -112,7 +117,7 @@ def write_run(
     Returns
     -------
     list of str
-        What was repaired outside the steps.
+        What was repaired outside the steps, and what was cut anywhere.
     """
     spoilt: dict[str, str] = {}
     about = {name: clean(getattr(trajectory, name), name, spoilt) for name in _ABOUT}
@@ -128,8 +133,16 @@ def write_run(
     )
     store.append_many(_events(store, run_id, trajectory, spoilt))
     if trajectory.outcome is not None:
-        store.append(outcome_event(run_id, trajectory.outcome))
-    return [f"{run_id}: {name} was repaired" for name in spoilt]
+        store.append(outcome_event(run_id, _embedded(trajectory.outcome)))
+    return [
+        f"{run_id}: {name} was {'cut, over 64 MiB' if is_long(text) else 'repaired'}"
+        for name, text in spoilt.items()
+    ]
+
+
+def _embedded(outcome: Outcome) -> Outcome:
+    """Keep a record's own word apart from label files, whose names have a slash in them."""
+    return replace(outcome, source=outcome.source.replace("/", "|") or "record")
 
 
 def _instant(seconds: float) -> float | None:
@@ -145,6 +158,11 @@ def _events(
         before: dict[str, str] = {}
         payload = step_payload(step, before)
         if before:
+            spoilt.update(
+                (f"step {position - 1}: {field}", text)
+                for field, text in before.items()
+                if is_long(text)
+            )
             payload["raw"] = {
                 field: store.put_blob(text.encode("utf-8", "surrogatepass"))
                 for field, text in before.items()

@@ -23,6 +23,7 @@ __all__ = [
     "loads",
     "looks_like_json",
     "outline",
+    "shaped",
 ]
 
 T = TypeVar("T")
@@ -60,6 +61,17 @@ def decode(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
         value = loads(data)
     except RecursionError:
         raise _too_deep() from None
+    return shaped(value, decoder)
+
+
+def shaped(value: Any, decoder: msgspec.json.Decoder[T]) -> T:
+    """Convert what :func:`loads` gives into the decoder's type.
+
+    Raises
+    ------
+    FormatError
+        If the value is of another shape, or nested too deeply.
+    """
     try:
         return _convert(value, decoder)
     except msgspec.ValidationError as error:

@@ -16,7 +16,7 @@ from sag_research.errors import FormatError, LabelError
 from sag_research.ingest._json import loads, looks_like_json
 from sag_research.ingest._source import Source
 from sag_research.ingest._walk import find
-from sag_research.ingest.formats._shared import integer, number, text_of, word
+from sag_research.ingest.formats._shared import integer, number, word
 from sag_research.model import Outcome, OutcomeName
 
 __all__ = ["Label", "Labels", "labels_in", "read_labels"]
@@ -47,11 +47,19 @@ class Labels:
     labels : list of Label
     notes : list of str
         Files without labels, and what could not be read.
+    refused : list of str
+        Rows of a CSV that cannot be understood, with file and line.
     """
 
-    def __init__(self, labels: Iterable[Label] = (), notes: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        labels: Iterable[Label] = (),
+        notes: Iterable[str] = (),
+        refused: Iterable[str] = (),
+    ) -> None:
         self.labels = list(labels)
         self.notes = list(notes)
+        self.refused = list(refused)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -86,23 +94,32 @@ def read_labels(path: str | PathLike[str]) -> Labels:
     Raises
     ------
     LabelError
-        If nothing in it can be understood as labels; says the file, and the line of a CSV.
+        If nothing in it can be understood as labels, or a CSV has two columns of one meaning
+        that disagree; says the file, and the line of a CSV.
     UsageError
         If the path does not exist.
 
     Notes
     -----
+    A label's source is the file's folder and name, as in ``r1/results.json``; of a folder that is
+    given, the folder's name and the path inside it. So a corrected file at the same place takes
+    back what it said before, and files at two places that disagree are in conflict. Sources
+    inside trajectories, such as ``record``, have no slash in their names.
+
+    A row of a CSV that cannot be understood costs that row, and is listed as refused.
+
     A missing or null ``resolved`` is unknown, never failure. An empty patch is a failure with
     the detail ``empty``; errors of the harness are unknown with the detail ``error``.
     """
     found = Labels()
     folder = Path(path)
     for one in find([path]):
-        name = f"{folder.resolve().name}/{one.name}" if folder.is_dir() else one.name
+        inside = folder.resolve() if folder.is_dir() else folder.resolve().parent
+        name = f"{inside.name}/{one.name if folder.is_dir() else folder.resolve().name}"
         try:
             if one.problem:
                 raise FormatError(one.problem)
-            found.labels.extend(_read_file(Source(one.path), repair(name)))
+            found.labels.extend(_read_file(Source(one.path), repair(name), found.refused))
         except LabelError as error:
             if one.named:
                 raise
@@ -122,13 +139,13 @@ def _no_labels(name: str, why: str) -> LabelError:
     return LabelError(f"{name}: no labels in it", why=why, fix="give a report or a CSV")
 
 
-def _read_file(source: Source, name: str) -> list[Label]:
+def _read_file(source: Source, name: str, refused: list[str]) -> list[Label]:
     if looks_like_json(source.head):
         if source.size > _LARGEST:
             raise _no_labels(name, "too large for a report")
         return _read_json(source, name)
     if re.search(r"\.csv(\.(gz|zst))?$", source.path.name, re.IGNORECASE):
-        return _read_csv(source, name)
+        return _read_csv(source, name, refused)
     raise _no_labels(name, "neither JSON nor CSV")
 
 
@@ -219,9 +236,14 @@ def _model(value: dict[str, Any]) -> str | None:
     )
 
 
+def _id(value: Any) -> str | None:
+    """Return an id as text; whole numbers are ids too."""
+    return str(value) if type(value) is int else word(value)
+
+
 def _own_id(value: dict[str, Any], path: Path) -> str:
     """Find the instance in the report, in its file's name, or in its folder's."""
-    named = word(value.get("instance_id"))
+    named = _id(value.get("instance_id"))
     stem = re.sub(r"(\.(gz|zst|json|report))+$", "", path.name)
     return named or (stem if stem not in ("report", "results") else path.absolute().parent.name)
 
@@ -240,16 +262,18 @@ def _of_records(values: list[Any], name: str) -> list[Label] | None:
     for value in values:
         if not isinstance(value, dict) or not _is_flag(value.get("resolved", "absent")):
             return None
-        if not (task_id := word(value.get("instance_id"))):
+        if not (task_id := _id(value.get("instance_id"))):
             return None
         labels.append(_of_instance(task_id, value, name))
     return labels or None
 
 
 def _of_mapping(value: dict[str, Any], name: str) -> list[Label] | None:
-    """Read ``{id: {"resolved": …}}``; other entries make it no report."""
+    """Read ``{id: {"resolved": …}}``; other objects make it no report, counters do not."""
     labels = []
     for task_id, said in value.items():
+        if not isinstance(said, (dict, list)):
+            continue
         if not isinstance(said, dict) or not _is_flag(said.get("resolved", "absent")):
             return None
         labels.append(_of_instance(task_id, said, name))
@@ -262,7 +286,7 @@ def _id_lists(value: dict[str, Any]) -> dict[str, list[str]] | None:
     for key, ids in value.items():
         status = re.sub(r"^ids_|_ids$", "", key)
         if isinstance(ids, list) and any(re.fullmatch(names, status) for names, _ in _LISTS):
-            lists.setdefault(status, []).extend(text_of(one) for one in ids if word(one))
+            lists.setdefault(status, []).extend(filter(None, map(_id, ids)))
     return lists if {"resolved", "unresolved"} & set(lists) else None
 
 
@@ -299,23 +323,61 @@ _WORDS: Final[dict[str, _Verdict]] = {
     "infra": _Verdict("unknown", "infra"),
 }
 _ALIASES: Final = {"instance_id": "task_id", "resolved": "outcome"}
+_COLUMNS: Final = (
+    "path", "run_id", "task_id", "instance_id", "outcome", "resolved", "model", "score", "detail",
+    "known_at_step",
+)  # fmt: skip
 _MARKS: Final = ((";", "semicolons"), ("\t", "tabs"), ("|", "bars"))
 _KEYS: Final[tuple[KeyKind, ...]] = ("run_id", "path", "task_id")
 
 
-def _read_csv(source: Source, name: str) -> list[Label]:
+def _read_csv(source: Source, name: str, refused: list[str]) -> list[Label]:
     text = source.bytes().decode("utf-8-sig", "surrogateescape")
     reader = csv.DictReader(io.StringIO(repair(text), newline=""), restkey="", restval="")
     try:
         rows = [(reader.line_num, row) for row in reader]
-        names = reader.fieldnames or ()
+        names = [column.strip() for column in reader.fieldnames or ()]
     except csv.Error as error:
         raise LabelError(f"{name}: a damaged CSV", why=str(error)) from None
-    columns = {_ALIASES.get(column.strip(), column.strip()) for column in names}
+    columns = {_ALIASES.get(column, column) for column in names}
     kind: KeyKind | None = next((key for key in _KEYS if key in columns), None)
     if kind is None or "outcome" not in columns:
         raise _without_columns(name, names)
-    return [_of_row(_cells(row), kind, name, line) for line, row in rows]
+    _refuse_twins(names, rows, name)
+    labels, faults = [], []
+    for line, row in rows:
+        try:
+            labels.append(_of_row(_cells(row), kind, name, line))
+        except LabelError as error:
+            faults.append(error)
+    if faults and not labels:
+        raise faults[0]
+    refused += map(str, faults)
+    return labels
+
+
+def _refuse_twins(
+    names: Sequence[str], rows: Sequence[tuple[int, dict[str, Any]]], name: str
+) -> None:
+    """Refuse a CSV in which two columns answer one question, unless they agree."""
+    twice = [column for column in _COLUMNS if names.count(column) > 1]
+    if twice:
+        raise LabelError(f"{name} line 1: the column {twice[0]} is there twice", fix="keep one")
+    for alias, column in _ALIASES.items():
+        if not {alias, column} <= set(names):
+            continue
+        for line, row in rows:
+            cells = {key.strip(): cell for key, cell in row.items() if isinstance(cell, str)}
+            if _meaning(cells[alias]) != _meaning(cells[column]):
+                raise LabelError(
+                    f"{name} line {line}: the columns {column} and {alias} disagree",
+                    fix="keep one of them",
+                )
+
+
+def _meaning(cell: str) -> str:
+    verdict = _WORDS.get(cell.strip().lower())
+    return cell.strip() if verdict is None else verdict.outcome
 
 
 def _without_columns(name: str, found: Sequence[str]) -> LabelError:

@@ -20,7 +20,8 @@ from sag_research.errors import BadPayloadError, FormatError, RunExistsError, Us
 from sag_research.ingest._apply import apply_labels
 from sag_research.ingest._clean import clean
 from sag_research.ingest._events import run_id_of, write_run
-from sag_research.ingest._format import Format
+from sag_research.ingest._facts import SourceRead, sources_in_log
+from sag_research.ingest._format import Format, Reading
 from sag_research.ingest._json import first_fault, loads, looks_like_json, outline
 from sag_research.ingest._labels import labels_in, read_labels
 from sag_research.ingest._report import IngestReport
@@ -29,7 +30,7 @@ from sag_research.ingest._walk import Found, find
 from sag_research.ingest.formats import FORMATS, by_name, recognise
 from sag_research.ingest.formats.native import trajectory_of
 from sag_research.log import SQLiteEventStore
-from sag_research.model import WORKSPACE_RUN, Event
+from sag_research.model import WORKSPACE_RUN, Event, Run, Trajectory
 
 __all__ = ["add", "ingest"]
 
@@ -44,6 +45,8 @@ _AHEAD: Final = 3
 _REASONS: Final = 3
 """Refused records that the reason of a source names; the notes name all."""
 _REASON: Final = 300
+_HELD_BYTES: Final = 64 * 2**20
+"""Sources up to this size are read before the log is locked."""
 _CHECKED: Final = 64 * 2**20
 """JSON that nothing claims is checked up to this size for being JSON at all."""
 
@@ -81,7 +84,8 @@ def ingest(
     Raises
     ------
     UsageError
-        If a path does not exist or the format is unknown; nothing is written then.
+        If a path does not exist or is another workspace, or the format is unknown; nothing is
+        written then.
     LabelError
         If the labels cannot be understood; nothing is written then.
 
@@ -98,9 +102,11 @@ def ingest(
     job = _Job(store, formats, forced=format is not None)
     before = store.last_seq()
     for group in _groups(_read_ahead(_with_progress(found, progress))):
+        looked_at = job.look_at(group)  # others may write to the log meanwhile
         with store.transaction():
-            for one in group:
-                job.take(*one)
+            job.catch_up()
+            for one in looked_at:
+                job.take(one)
     report = job.report
     if known is not None:
         runs = job.runs_by_path()
@@ -150,16 +156,19 @@ def _groups(opened: Iterator[_Opened]) -> Iterator[Iterator[_Opened]]:
 
 def _group(first: _Opened, rest: Iterator[_Opened]) -> Iterator[_Opened]:
     yield first
-    size, count = _size(first[0]), 1
+    size, count = _size(*first), 1
     while size < _CHUNK_BYTES and count < _CHUNK_FILES:
         one = next(rest, None)
         if one is None:
             return
         yield one
-        size, count = size + _size(one[0]), count + 1
+        size, count = size + _size(*one), count + 1
 
 
-def _size(found: Found) -> int:
+def _size(found: Found, source: Source) -> int:
+    """Return the plain size where it is known, else the size on disk."""
+    if source.is_read:
+        return source.size
     try:
         return found.path.stat().st_size
     except OSError:
@@ -210,12 +219,29 @@ class _Refused(Exception):
     """A file is not ingested; the message is the reason."""
 
 
+class _Taken(Exception):
+    """The runs of a source were written by another ingest in the same moment."""
+
+
 class _Seen(NamedTuple):
     """What the log last said of a path."""
 
     digest: str | None
     status: str
     reason: str | None
+
+
+class _Look(NamedTuple):
+    """What a file was found to be, before the log is locked for writing."""
+
+    found: Found
+    source: Source
+    format: Format | None = None
+    reading: Reading | None = None
+    runs: list[Trajectory] | None = None
+    """Read already; None for what is read while it is written."""
+    reason: str = ""
+    """Why it is refused; with a format, by the format that claimed it."""
 
 
 class _Job:
@@ -226,69 +252,120 @@ class _Job:
         self._store, self._formats, self._forced = store, formats, forced
         self._first: dict[str, tuple[str, str]] = {}
         self._seen: dict[tuple[str, str], _Seen] = {}
-        self._sources: dict[str, str] = {}
+        self._sources: dict[tuple[str, str], str] = {}
+        self._position = 0
         self.folders: set[Path] = set()
         """Folders in which a trajectory was found, in the log before or not."""
-        if store.has_run(WORKSPACE_RUN):
-            for event in store.read(WORKSPACE_RUN, types=("source.read",)):
-                self._remember(event.payload)
+        self.catch_up()
 
-    def _remember(self, payload: Mapping[str, Any]) -> None:
-        digest, status = payload.get("digest"), payload["status"]
-        key = (payload["root"], payload["path"])
-        self._seen[key] = _Seen(digest, status, payload.get("reason"))
-        if status == "ingested" and digest:
-            self._first.setdefault(digest, (payload["path"], payload["format"]))
+    def catch_up(self) -> None:
+        """Learn what was written since the last look, by this ingest or by another."""
+        for position, said in sources_in_log(self._store, self._position):
+            self._position = position
+            self._remember(said)
+
+    def _remember(self, said: SourceRead) -> None:
+        self._seen[said.root, said.path] = _Seen(said.digest, said.status, said.reason)
+        if said.status == "ingested" and said.digest:
+            self._first.setdefault(said.digest, (said.path, said.format or ""))
 
     def runs_by_path(self) -> dict[str, list[str]]:
-        """Return the runs of all files that this ingest found to be trajectories."""
+        """Return the runs of all files that this ingest found to be trajectories.
+
+        Files of several folders may have one path: the runs of all of them stand under it.
+        """
         by_source: defaultdict[str, list[str]] = defaultdict(list)
         for run in self._store.runs():
             if run.source_id is not None:
                 by_source[run.source_id].append(run.run_id)
-        return {path: by_source[source_id] for path, source_id in self._sources.items()}
+        paths: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        for (_, path), source_id in self._sources.items():
+            paths[path].update(dict.fromkeys(by_source[source_id]))
+        return {path: list(run_ids) for path, run_ids in paths.items()}
 
-    def take(self, found: Found, source: Source) -> None:
-        """Look at one file, and enter it in the log and in the account."""
+    # ---- before the log is locked
+
+    def look_at(self, group: Iterable[_Opened]) -> list[_Look]:
+        """Recognise, digest and read files; what is too large to be held is read later."""
+        coming: set[str] = set()
+        return [self._look_at(found, source, coming) for found, source in group]
+
+    def _look_at(self, found: Found, source: Source, coming: set[str]) -> _Look:
+        look = _Look(found, source)
+        try:
+            if found.problem:
+                raise _Refused(found.problem)
+            if source.head and source.is_read and self._is_known(source, coming):
+                return look
+            format_ = self._recognise(found, source)
+            look = look._replace(format=format_)
+            if source.size > _HELD_BYTES or self._is_known(source, coming):
+                return look
+            look = self._read(look, format_)
+            coming.add(source.digest)
+        except (_Refused, FormatError, OSError) as error:
+            look = _Look(found, source, reason=_reason(error))
+        source.release()
+        return look
+
+    def _is_known(self, source: Source, coming: set[str]) -> bool:
+        return source.digest in self._first or source.digest in coming
+
+    def _read(self, look: _Look, format_: Format) -> _Look:
+        try:
+            reading = format_.read(look.source)
+            return look._replace(reading=reading, runs=list(reading))
+        except FormatError as error:
+            return look._replace(reason=_reason(error))
+        except RecursionError:
+            return look._replace(reason=_TOO_DEEP)
+
+    # ---- inside a transaction
+
+    def take(self, look: _Look) -> None:
+        """Enter one file in the log and in the account."""
+        found, source = look.found, look.source
         self.report.files += 1
         about: dict[str, Any] = {"path": source.name, "root": repair(str(found.root))}
+        key = (about["root"], about["path"])
         try:
-            about |= self._read(found, source)
+            about |= self._enter(look, key)
             self._hold(found, about["status"])
         except (_Refused, FormatError, OSError) as error:
-            about |= self._refuse(found, source, _reason(error))
+            about |= self._refuse(look, _reason(error))
         source.release()
-        seen = self._seen.get((about["root"], about["path"]))
+        seen = self._seen.get(key)
         if seen is None or not _same(seen, about):
             payload = clean(about, "", {})
-            self._store.append(
-                Event(run_id=WORKSPACE_RUN, type="source.read", actor="ingest", payload=payload)
-            )
-            self._remember(about)
+            event = Event(run_id=WORKSPACE_RUN, type="source.read", actor="ingest", payload=payload)
+            self._position = self._store.append(event).position or 0
+            self._remember(msgspec.convert(payload, SourceRead))
 
     def _hold(self, found: Found, status: str) -> None:
         if status in _HELD:
             self.folders.add(found.path.parent.absolute())
 
-    def _read(self, found: Found, source: Source) -> dict[str, Any]:
-        if found.problem:
-            raise _Refused(found.problem)
-        if source.head and source.is_read and source.digest in self._first:
-            return self._duplicate(source)
-        format_ = self._recognise(found, source)
+    def _enter(self, look: _Look, key: tuple[str, str]) -> dict[str, Any]:
+        source = look.source
+        if look.reason and look.format is None:
+            raise _Refused(look.reason)
         if source.digest in self._first:
-            return self._duplicate(source)
+            return self._duplicate(source, key)
+        format_ = look.format or self._recognise(look.found, source)  # an equal one was refused
         about = _identity(source) | {"format": format_.name}
-        self._sources[source.name] = source.source_id
         try:
-            return about | self._write(source, format_)
+            about |= self._write(look, format_)
+        except _Taken:
+            self._first.setdefault(source.digest, (source.name, format_.name))
+            return self._duplicate(source, key)
         except FormatError as error:
-            del self._sources[source.name]
-            return about | self._refuse(found, source, _reason(error), claimed=True)
+            return about | self._refuse(look, _reason(error), claimed=True)
+        self._sources[key] = source.source_id
+        return about
 
-    def _duplicate(self, source: Source) -> dict[str, Any]:
+    def _duplicate(self, source: Source, key: tuple[str, str]) -> dict[str, Any]:
         first, format_name = self._first[source.digest]
-        self._sources[source.name] = source.source_id
+        self._sources[key] = source.source_id
         self.report.duplicates += 1
         self.report.duplicate_of.append((source.name, first))
         about = _identity(source) | {"format": format_name, "status": "duplicate"}
@@ -304,21 +381,29 @@ class _Job:
             raise _Refused(_unclaimed(source))
         return format_
 
-    def _write(self, source: Source, format_: Format) -> dict[str, Any]:
+    def _write(self, look: _Look, format_: Format) -> dict[str, Any]:
         """Write the runs of a source, all or none."""
+        source = look.source
+        if look.reason:
+            raise FormatError(look.reason)
         runs = steps = 0
         notes: list[str] = []
         with self._store.transaction():
+            reading = look.reading
             try:
-                reading = format_.read(source)
-                for trajectory in reading:
+                if reading is None:
+                    reading = format_.read(source)
+                for trajectory in reading if look.runs is None else look.runs:
                     run_id = run_id_of(trajectory, source.digest)
-                    notes += write_run(self._store, run_id, trajectory, source.source_id)
-                    runs, steps = runs + 1, steps + len(trajectory.steps)
-            except (BadPayloadError, RunExistsError, UsageError) as error:
+                    notes += self._write_run(run_id, trajectory, source)
+                    inherited = _inherited(trajectory)
+                    runs, steps = runs + 1, steps + len(trajectory.steps) - inherited
+                    if inherited:
+                        notes.append(f"{run_id}: {inherited} inherited steps not counted")
+            except (BadPayloadError, UsageError) as error:
                 raise FormatError(str(error)) from None
             except RecursionError:
-                raise FormatError("nested too deeply") from None
+                raise FormatError(_TOO_DEEP) from None
             reason = _refusals(reading.refused, runs)
             if runs == 0:
                 raise FormatError("no run in it", why=reason or "; ".join(reading.notes[:3]))
@@ -331,6 +416,19 @@ class _Job:
         about |= {"reason": reason} if reason else {}
         return about | {"n_runs": runs, "n_steps": steps}
 
+    def _write_run(self, run_id: str, trajectory: Trajectory, source: Source) -> list[str]:
+        try:
+            return write_run(self._store, run_id, trajectory, source.source_id)
+        except RunExistsError:
+            other = self._store.get_run(run_id)
+        if other.source_id == source.source_id and other.parent_id is None:
+            raise _Taken
+        raise FormatError(
+            f"run id {run_id!r} is taken",
+            why=f"the log holds a run of this id {_origin(other)}",
+            fix="ingest the file into another workspace",
+        )
+
     def _count(self, name: str, runs: int, steps: int) -> None:
         self.report.ingested += 1
         self.report.runs += runs
@@ -340,10 +438,9 @@ class _Job:
         counts["runs"] += runs
         counts["steps"] += steps
 
-    def _refuse(
-        self, found: Found, source: Source, reason: str, *, claimed: bool = False
-    ) -> dict[str, Any]:
+    def _refuse(self, look: _Look, reason: str, *, claimed: bool = False) -> dict[str, Any]:
         """Reject what was meant to be a trajectory; ignore the rest."""
+        found, source = look.found, look.source
         valid = reason in (_REPORT, _OTHER, _PREDICTIONS)
         meant = claimed or found.named or (_has_suffix(found) and not valid)
         entries = self.report.rejected if meant else self.report.ignored
@@ -352,6 +449,20 @@ class _Job:
         return about if found.problem else about | _identity_if_read(source)
 
 
+def _inherited(trajectory: Trajectory) -> int:
+    """Count the steps that belong to the run from which this one was forked."""
+    return sum("inherited" in step.flags for step in trajectory.steps)
+
+
+def _origin(run: Run) -> str:
+    if run.parent_id is not None:
+        return f"that is a fork of {run.parent_id!r}"
+    if run.source_id is not None:
+        return f"from the source {run.source_id}"
+    return "that did not come from a file"
+
+
+_TOO_DEEP: Final = "nested too deeply"
 _HELD: Final = ("ingested", "duplicate")
 _KNOWN: Final = ", ".join(one.name for one in FORMATS)
 _OTHER: Final = f"JSON that no format claims (known: {_KNOWN})"

@@ -79,6 +79,8 @@ class LabelReport:
         Runs in scope that have no known outcome.
     outcomes : dict of str to int
         The labels that found their run, by outcome.
+    refused : list of str
+        Rows of a CSV that cannot be understood, with file and line; not among the labels.
     notes : list of str
         Files that hold no labels, and what could not be read.
     by_source : dict of str to dict of str to int
@@ -95,6 +97,7 @@ class LabelReport:
     conflicts: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     unlabelled: int = 0
     outcomes: dict[str, int] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     by_source: dict[str, dict[str, int]] = field(default_factory=dict)
 
@@ -135,6 +138,7 @@ class LabelReport:
             "conflicts": [{"run": run, "outcomes": said} for run, said in self.conflicts],
             "unlabelled": self.unlabelled,
             "outcomes": self.outcomes,
+            "refused": self.refused,
             "notes": self.notes,
         }
 
@@ -158,6 +162,7 @@ class LabelReport:
             ("in conflict between sources", [f"{run} ({_said(s)})" for run, s in self.conflicts]),
             ("ambiguous", [f"{key} ({_some(runs, 3)})" for key, runs in self.ambiguous]),
             ("unmatched", self.unmatched_keys),
+            ("rows refused", self.refused),
         ]
         return [(title, list(dict.fromkeys(names))) for title, names in found if names]
 
@@ -177,7 +182,8 @@ class IngestReport:
     ingested : int
         Files whose runs are new in the log.
     runs, steps : int
-        New in the log.
+        New in the log. Steps that a run inherited from the run it was forked from are not
+        counted, as in the views.
     duplicates : int
         Files whose content is in the log already, from this or an earlier ingest.
     duplicate_of : list of (str, str)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +28,13 @@ _EAGER: Final = 4 * 2**20
 _KEEP: Final = 256 * 2**20
 """Plain bytes kept in memory; larger sources are read from disk again."""
 _LIMIT: Final = 16 * 2**30
-"""Plain bytes at which a compressed file is taken for a bomb."""
+"""Plain bytes of a source, which is read line by line."""
+_LINE: Final = 256 * 2**20
+"""Plain bytes of a line, which is held in memory with all that is read from it."""
+_VALUE: Final = 512 * 2**20
+"""Plain bytes of a source that is one value."""
+_RATIO: Final = 200
+"""Behind the first ``_LINE`` bytes, a file that expands further is taken for a bomb."""
 
 _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
@@ -60,6 +67,7 @@ class Source:
         self._data: _Bytes | None = None
         self._head: _Bytes | None = None
         self._digest: str | None = None
+        self._fault: FormatError | None = None
         self._size = 0
 
     def __repr__(self) -> str:
@@ -97,18 +105,28 @@ class Source:
         return self._size
 
     def bytes(self) -> _Bytes:
-        """Return the whole content."""
+        """Return the whole content, up to 512 MiB."""
         self._digest or self._load()
+        if self._size > _VALUE:
+            raise FormatError(
+                f"one value of {self._size} bytes",
+                why=f"the limit is {_VALUE}",
+                fix="split it, or write one record a line",
+            )
         return b"".join(self._again()) if self._data is None else self._data
 
     def lines(self) -> Iterator[_Bytes]:
         r"""Yield the lines, split at ``\n`` only; a source of any size takes little memory."""
         self._digest or self._load()
-        rest = b""
+        parts: list[_Bytes] = []  # of a line that is longer than a chunk
         for chunk in self._again() if self._data is None else (self._data,):
-            *whole, rest = (rest + chunk).split(b"\n")
-            yield from whole
-        if rest:
+            first, *lines = chunk.split(b"\n")
+            parts.append(first)
+            if lines:
+                yield b"".join(parts)
+                parts = [lines.pop()]
+                yield from lines
+        if rest := b"".join(parts):
             yield rest
 
     def release(self) -> None:
@@ -124,16 +142,31 @@ class Source:
         return head[:HEAD_BYTES]
 
     def _load(self) -> str:
-        digest, kept, size = hashlib.sha256(), list[_Bytes](), 0
+        if self._fault is not None:
+            raise self._fault
+        try:
+            return self._read_through()
+        except FormatError as error:
+            self._fault = error  # what was refused is not unpacked again to be refused
+            raise
+
+    def _read_through(self) -> str:
+        digest, kept, size, line = hashlib.sha256(), list[_Bytes](), 0, 0
         for chunk in self._chunks():
             digest.update(chunk)
             if size < HEAD_BYTES or size + len(chunk) <= _KEEP:
                 kept.append(chunk)
             size += len(chunk)
-        self._size, self._digest = size, digest.hexdigest()
+            end = chunk.rfind(b"\n")
+            line = line + len(chunk) if end < 0 else len(chunk) - end - 1
+            if line > _LINE:
+                raise FormatError(
+                    f"a line of more than {_LINE} bytes", fix="split the record, or its texts"
+                )
         joined = b"".join(kept) if len(kept) != 1 else kept[0]
         self._head = joined[:HEAD_BYTES]
         self._data = joined if size <= _KEEP else None
+        self._size, self._digest = size, digest.hexdigest()
         return self._digest
 
     def _again(self) -> Iterator[_Bytes]:
@@ -147,8 +180,14 @@ class Source:
     def _chunks(self) -> Iterator[_Bytes]:
         size = 0
         with self.path.open("rb") as file:
+            packed = os.fstat(file.fileno()).st_size
             for chunk in _plain_chunks(file):
                 size += len(chunk)
+                if size > _LINE and size > _RATIO * packed:
+                    raise FormatError(
+                        f"expands to more than {_RATIO} times its size",
+                        fix="unpack it yourself if you know where it is from",
+                    )
                 if size > _LIMIT:
                     raise FormatError(f"expands to more than {_LIMIT} bytes")
                 yield chunk

@@ -6,13 +6,18 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sag_research.errors import UsageError
 
 __all__ = ["Found", "find"]
 
-LOG_NAME = "log.sqlite"
+LOG_NAME: Final = "log.sqlite"
+_WAREHOUSE: Final = "warehouse"
+_SPECIAL: Final = ("/proc", "/sys", "/dev")
+"""Where files are made by the system: reading them may wait for ever, or change something."""
+_SHARED: Final = "/dev/shm"  # noqa: S108
+"""Ordinary files that are kept in memory."""
 
 
 class Found(NamedTuple):
@@ -41,12 +46,13 @@ def find(paths: Iterable[str | os.PathLike[str]], own: Path | None = None) -> It
     Raises
     ------
     UsageError
-        If a path does not exist; nothing is yielded then.
+        If a path does not exist or is another workspace; nothing is yielded then.
 
     Notes
     -----
     Names that begin with a dot are left out while a folder is walked, and so are workspaces.
-    Links to folders are followed, each folder once, so a loop of links ends.
+    Links to folders are followed, each folder once, so a loop of links ends. What is no regular
+    file, or is in ``/proc``, ``/sys`` or ``/dev`` behind its links, has a problem.
     """
     given = [Path(path) for path in paths]
     for path in given:
@@ -54,7 +60,21 @@ def find(paths: Iterable[str | os.PathLike[str]], own: Path | None = None) -> It
             raise UsageError(
                 f"no such file or folder: {str(path)!r}", fix="check the spelling of the path"
             )
+        _refuse_workspace(path, own)
     return _find(given, None if own is None else own.absolute())
+
+
+def _refuse_workspace(path: Path, own: Path | None) -> None:
+    """Refuse a folder that holds a log and its tables, unless it is the one written to."""
+    log = path / LOG_NAME
+    if not (log.is_file() and (path / _WAREHOUSE).is_dir()):
+        return
+    if own is None or not own.exists() or not log.samefile(own):
+        raise UsageError(
+            f"{str(path)!r} is a workspace, no folder of trajectories",
+            why=f"{LOG_NAME} and {_WAREHOUSE} are in it",
+            fix="open it with sag.open or -w, or name the folder of trajectories inside it",
+        )
 
 
 def _find(given: list[Path], own: Path | None) -> Iterator[Found]:
@@ -65,7 +85,7 @@ def _find(given: list[Path], own: Path | None) -> Iterator[Found]:
             root = path.absolute()
             found: Iterable[Found] = _walk(root, root, own, folders)
         else:
-            found = [_look(path, path.name, path.parent.absolute(), named=True)]
+            found = [_look(path, path.name, path.parent.absolute(), named=True, linked=True)]
         for one in found:
             key = Path(os.path.normpath(one.path.absolute()))
             if key not in seen:
@@ -76,6 +96,9 @@ def _find(given: list[Path], own: Path | None) -> Iterator[Found]:
 def _walk(
     folder: Path, root: Path, own: Path | None, folders: set[tuple[int, int]]
 ) -> Iterator[Found]:
+    if _is_special(folder):
+        yield Found(folder, _name(folder, root), root, False, _NO_FILE)
+        return
     try:
         about = folder.stat()
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
@@ -95,7 +118,8 @@ def _walk(
         if _is_dir(entry):
             yield from _walk(path, root, own, folders)
         else:
-            yield _look(path, _name(path, root), root, named=False)
+            linked = entry.is_symlink()
+            yield _look(path, _name(path, root), root, named=False, linked=linked)
 
 
 def _is_dir(entry: os.DirEntry[str]) -> bool:
@@ -108,15 +132,31 @@ def _is_dir(entry: os.DirEntry[str]) -> bool:
 def _belongs_to(own: Path | None, path: Path) -> bool:
     if own is None or path.parent != own.parent:
         return False
-    return path.name.startswith(own.name) or path.name in ("warehouse", "models")
+    return path.name.startswith(own.name) or path.name in (_WAREHOUSE, "models")
 
 
-def _look(path: Path, name: str, root: Path, *, named: bool) -> Found:
+_NO_FILE: Final = f"the system's own, no file of yours: in {', '.join(_SPECIAL)}"
+
+
+def _look(path: Path, name: str, root: Path, *, named: bool, linked: bool) -> Found:
+    """Look at a file; ``linked``: it may be elsewhere than its folder."""
     try:
         regular = stat.S_ISREG(path.stat().st_mode)
     except OSError as error:
         return Found(path, name, root, named, _reason(error))
-    return Found(path, name, root, named, "" if regular else "not a regular file")
+    problem = "" if regular else "not a regular file"
+    if linked and not problem and _is_special(path):
+        problem = _NO_FILE
+    return Found(path, name, root, named, problem)
+
+
+def _is_special(path: Path) -> bool:
+    real = os.path.realpath(path)
+    return _is_in(real, _SPECIAL) and not _is_in(real, (_SHARED,))
+
+
+def _is_in(real: str, folders: tuple[str, ...]) -> bool:
+    return any(real == one or real.startswith(f"{one}/") for one in folders)
 
 
 def _name(path: Path, root: Path) -> str:

@@ -13,12 +13,14 @@ from sag_research.log._calls import (
     rebuild_calls,
     record_call,
 )
+from sag_research.log._redact import Redaction
 from sag_research.log._store import Head, SQLiteEventStore
 from sag_research.log._verify import Problem, VerifyReport
 
 __all__ = [  # noqa: RUF022
     "Head",
     "Problem",
+    "Redaction",
     "SQLiteEventStore",
     "VerifyReport",
     # recorded calls

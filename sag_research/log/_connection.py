@@ -6,10 +6,10 @@ import os
 import sqlite3
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from importlib.resources import files
 from pathlib import Path
+from types import TracebackType
 from typing import Final
 
 from sag_research.errors import BusyError, SchemaError, StoreError, UsageError
@@ -18,6 +18,9 @@ __all__ = ["SCHEMA_VERSION", "connect", "translated"]
 
 APPLICATION_ID: Final = 0x5341_4731  # "SAG1"
 SCHEMA_VERSION: Final = 1
+MIGRATIONS: Final[dict[int, str]] = {}
+"""SQL that leads from a version of the schema to the next; statements end with ``;`` and a line
+break. Version 1 is the first, so there is none yet."""
 
 
 def connect(
@@ -87,6 +90,15 @@ def _check_or_create(
             _create(connection)
         connection.execute("COMMIT")
         version = _version(connection, path)
+    if version < SCHEMA_VERSION:
+        if read_only:
+            raise SchemaError(
+                f"{path} has the older schema version {version}",
+                why="reading alone does not change a file",
+                fix="open it once without read_only; a backup is kept beside it",
+            )
+        _migrate(connection, path)
+        version = _version(connection, path)
     if version > SCHEMA_VERSION:
         raise SchemaError(
             f"{path} has schema version {version}",
@@ -123,12 +135,52 @@ def _version(connection: sqlite3.Connection, path: str) -> int:
 
 def _create(connection: sqlite3.Connection) -> None:
     schema = files("sag_research.log").joinpath("schema.sql").read_text(encoding="utf-8")
-    for statement in schema.split(";\n"):
-        if statement.strip():
-            connection.execute(statement)
+    _execute_all(connection, schema)
     connection.execute("INSERT INTO meta VALUES ('log_id', ?)", (uuid.uuid4().hex,))
     connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+
+
+def _execute_all(connection: sqlite3.Connection, script: str) -> None:
+    """Execute statements one by one: ``executescript`` would commit first."""
+    for statement in script.split(";\n"):
+        if statement.strip():
+            connection.execute(statement)
+
+
+def _migrate(connection: sqlite3.Connection, path: str) -> None:
+    """Bring an older file up to date, all steps or none, with a backup beside it."""
+    connection.execute("PRAGMA foreign_keys=OFF")  # a step may have to rebuild a table
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        version = _version(connection, path)  # another process may have been first
+        if version < SCHEMA_VERSION:
+            _back_up(path, version)
+        for step in range(version, SCHEMA_VERSION):
+            _execute_all(connection, MIGRATIONS[step])
+            connection.execute(f"PRAGMA user_version={step + 1}")
+        if connection.execute("PRAGMA foreign_key_check").fetchone() is not None:
+            raise StoreError(
+                f"{path} could not be brought to schema version {SCHEMA_VERSION}",
+                why="rows would refer to rows that are not there",
+                fix="the file is as it was; run `sag verify` with the version that wrote it",
+            )
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+    connection.execute("PRAGMA foreign_keys=ON")
+
+
+def _back_up(path: str, version: int) -> None:
+    """Copy the file as it was last committed; a copy cut short never has the backup's name."""
+    backup = Path(f"{path}.v{version}.backup")
+    part = backup.with_name(backup.name + ".part")
+    part.unlink(missing_ok=True)
+    source = f"{Path(path).absolute().as_uri()}?mode=ro"
+    with closing(sqlite3.connect(source, uri=True)) as old, closing(sqlite3.connect(part)) as new:
+        old.backup(new)
+    part.replace(backup)
 
 
 _FIXES: Final = {
@@ -140,15 +192,31 @@ _FIXES: Final = {
 }
 
 
-@contextmanager
-def translated(path: str) -> Iterator[None]:
-    """Turn SQLite's errors into :class:`StoreError` and its children."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise _in_our_words(error, path) from error
-    except (UnicodeEncodeError, OverflowError) as error:  # SQLite cannot take such a parameter
-        raise UsageError("a name or number cannot stand in a log", why=str(error)) from error
+class translated:
+    """Turn SQLite's errors into :class:`StoreError` and its children.
+
+    A context manager with the name of a function: as a generator it would cost more than the
+    statements around which it stands.
+    """
+
+    __slots__ = ("path",)
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if isinstance(error, sqlite3.Error):
+            raise _in_our_words(error, self.path) from error
+        if isinstance(error, (UnicodeEncodeError, OverflowError)):  # SQLite cannot take it
+            raise UsageError("a name or number cannot stand in a log", why=str(error)) from error
 
 
 def _in_our_words(error: sqlite3.Error, path: str) -> StoreError:

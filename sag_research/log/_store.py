@@ -11,6 +11,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from operator import index
 from os import PathLike, fspath
 from types import TracebackType
@@ -31,6 +32,7 @@ from sag_research.errors import (
 )
 from sag_research.log import _canonical as canonical
 from sag_research.log._connection import connect, translated
+from sag_research.log._redact import REDACTED, Redaction, parted, redactions
 from sag_research.log._verify import VerifyReport, verify_log
 from sag_research.model import WORKSPACE_RUN, Event, Run
 
@@ -57,6 +59,28 @@ _SELECT_EVENT: Final = """
     FROM events e JOIN runs r ON r.run = e.run JOIN names t ON t.id = e.type
          JOIN names a ON a.id = e.actor LEFT JOIN names f ON f.id = e.frame"""
 
+_COPY_EVENTS: Final = """
+    INSERT INTO events (run, pos, type, actor, cause, frame, ts_ns, started, seconds,
+                        body, body_digest, digest, seal)
+    SELECT :new, pos, type, actor, cause, frame, ts_ns, started, seconds,
+           body, body_digest, digest, seal
+    FROM events WHERE run = :run AND pos BETWEEN :lo AND :hi ORDER BY pos"""
+_COPY_CALLS: Final = """
+    INSERT INTO calls (key, occ, run, pos, root, status)
+    SELECT key, occ, :new, pos, :new, status
+    FROM calls WHERE run = :run AND pos BETWEEN :lo AND :hi"""
+# Down from the root; UNION, so that a damaged file with a circle in it does not hang.
+_IN_FAMILY: Final = """
+    WHERE r.run IN (
+        WITH RECURSIVE family (run) AS (
+            SELECT root FROM runs WHERE uid = ?
+            UNION
+            SELECT child.run FROM family JOIN runs child ON child.parent = family.run
+        )
+        SELECT run FROM family
+    )
+    ORDER BY r.run"""
+
 
 class Head(NamedTuple):
     """The end of a run's history: its last position and the digest of everything up to it."""
@@ -72,6 +96,17 @@ class _Tip(NamedTuple):
     pos: int
     digest: bytes
     seal: bytes
+
+
+class _Content(NamedTuple):
+    """What an event holds wherever it is put.
+
+    The clocks are ts in ns, started in s, seconds.
+    """
+
+    body: bytes
+    blobs: dict[bytes, bytes]
+    clocks: tuple[int, float | None, float | None]
 
 
 class _Segment(NamedTuple):
@@ -125,6 +160,7 @@ class SQLiteEventStore:
         self._db = connect(self.path, synchronous=synchronous, timeout=timeout, read_only=read_only)
         self._close = weakref.finalize(self, self._db.close)  # a forgotten store closes its file
         self._lock = threading.RLock()
+        self._timeout = timeout
         self._depth = 0
         self._data_version = -1
         self._compressor = zstandard.ZstdCompressor(level=3)
@@ -134,6 +170,8 @@ class SQLiteEventStore:
         self._known: set[bytes] = set()
         self._blobs: OrderedDict[bytes, bytes] = OrderedDict()
         self._blob_bytes = 0
+        self._reasons: dict[tuple[str, int], str] = {}
+        self._reasons_upto = 0
         self.log_id = self._read_log_id()
 
     def __repr__(self) -> str:
@@ -221,6 +259,8 @@ class SQLiteEventStore:
         self._known.clear()
         self._blobs.clear()
         self._blob_bytes = 0
+        self._reasons.clear()
+        self._reasons_upto = 0
 
     def _forget_if_others_wrote(self) -> None:
         with translated(self.path):
@@ -228,6 +268,7 @@ class SQLiteEventStore:
         if version != self._data_version:
             self._data_version = version
             self._tips.clear()
+            self._known.clear()  # another may have redacted a text that we wrote
 
     def create_run(self, run: Run) -> Run:
         """Write a run's row and its first event, ``run.created``.
@@ -276,7 +317,16 @@ class SQLiteEventStore:
 
     def append(self, event: Event, *, expected: int | None = None) -> Event:
         """Append one event; see :meth:`append_many`."""
-        return self.append_many([event], expected=expected)[0]
+        content = _content(event)
+        with self._lock:
+            if self._depth:  # one statement is whole or absent as it is
+                self._refuse_if_lost()
+                with translated(self.path):
+                    return self._write([(event, content)], expected)[0]
+            if not content.blobs and (written := self._write_at_once(event, content, expected)):
+                return written
+            with self.transaction(), translated(self.path):
+                return self._write([(event, content)], expected)[0]
 
     def append_many(self, events: Iterable[Event], *, expected: int | None = None) -> list[Event]:
         """Append events, all or none.
@@ -304,11 +354,9 @@ class SQLiteEventStore:
         """
         with self.transaction(), translated(self.path):
             written: list[Event] = []
-            for event in events:
-                tip = self._tip(event.run_id)
-                if expected is not None and not written and tip.pos + 1 != expected:
-                    raise self._conflict(event.run_id, expected, tip.pos)
-                written.append(self._write(event, tip))
+            given = iter(events)
+            while part := [(event, _content(event)) for event in islice(given, _PAGE)]:
+                written += self._write(part, None if written else expected)
             return written
 
     def _conflict(self, run_id: str, expected: int, end: int) -> ConflictError | UsageError:
@@ -318,27 +366,71 @@ class SQLiteEventStore:
             )
         return ConflictError(run_id, expected, next(self.read(run_id, expected, expected)))
 
-    def _write(self, event: Event, tip: _Tip) -> Event:
-        payload, started, seconds = _split_clocks(event)
-        body, blobs = canonical.encode(payload)
-        for digest, data in blobs.items():
-            self._keep_blob(digest, data)
-        pos = tip.pos + 1
-        if event.cause is not None and not (type(event.cause) is int and 1 <= event.cause < pos):
-            raise BadPayloadError("cause", f"{event.cause!r} is no position before {pos}")
-        ts_ns = _nanoseconds(event.ts, "ts")
+    def _write(self, events: Sequence[tuple[Event, _Content]], expected: int | None) -> list[Event]:
+        """Write events inside a transaction; their sequence numbers follow each other."""
+        if len(self._tips) >= _KNOWN_TIPS:  # not later: those of this part are needed
+            self._tips.clear()
+        try:
+            rows: list[tuple[Any, ...]] = []
+            for event, content in events:
+                tip = self._tip(event.run_id)
+                if expected is not None and not rows and tip.pos + 1 != expected:
+                    raise self._conflict(event.run_id, expected, tip.pos)
+                rows.append(self._row(event, content, tip))
+                self._tips[event.run_id] = _Tip(tip.run, *_end(rows[-1]))
+            for _, content in events:
+                for digest, data in content.blobs.items():
+                    self._keep_blob(digest, data)
+            self._db.executemany(_INSERT_EVENT, rows)
+        except BaseException:
+            self._tips.clear()
+            raise
+        before = self._one("SELECT last_insert_rowid()") - len(rows)
+        return [
+            _written(event, row, before + number)
+            for number, ((event, _), row) in enumerate(zip(events, rows, strict=True), 1)
+        ]
+
+    def _write_at_once(self, event: Event, content: _Content, expected: int | None) -> Event | None:
+        """Write an event as a transaction of one statement, where that is enough.
+
+        It is not if the run's end or a name is unknown here, or another writer was faster: the
+        position is taken then, and nothing is written.
+        """
+        tip = self._tips.get(event.run_id)
+        if tip is None or (expected is not None and expected != tip.pos + 1):
+            return None
+        cause = event.cause
+        if cause is not None and not (type(cause) is int and 1 <= cause <= tip.pos):
+            return None
+        for name in (event.type, event.actor, event.frame):
+            if name is not None and not (type(name) is str and name in self._names):
+                return None
+        try:
+            row = self._row(event, content, tip)
+            cursor = self._db.execute(_INSERT_EVENT, row)
+        except sqlite3.IntegrityError:
+            return None
+        except sqlite3.Error as error:
+            with translated(self.path):
+                raise error
+        self._tips[event.run_id] = _Tip(tip.run, *_end(row))
+        return _written(event, row, cursor.lastrowid)
+
+    def _row(self, event: Event, content: _Content, tip: _Tip) -> tuple[Any, ...]:
+        """Make an event's row, chained to the run's end."""
+        pos, cause, frame = tip.pos + 1, event.cause, event.frame
+        if cause is not None and not (type(cause) is int and 1 <= cause < pos):
+            raise BadPayloadError("cause", f"{cause!r} is no position before {pos}")
         type_, actor = self._name(event.type, "type"), self._name(event.actor, "actor")
-        frame = None if event.frame is None else self._name(event.frame, "frame")
+        frame_id = None if frame is None else self._name(frame, "frame")
+        body, clocks = content.body, content.clocks
         body_digest = canonical.body_digest(body)
-        digest = canonical.chain(tip.digest, event.type, event.actor, event.cause, body_digest)
-        seal = canonical.seal(tip.seal, digest, (ts_ns, started, seconds, event.frame))
-        row = (tip.run, pos, type_, actor, event.cause, frame)
-        clocks = (ts_ns, started, seconds)
-        cursor = self._db.execute(_INSERT_EVENT, row + clocks + (body, body_digest, digest, seal))
-        self._tips[event.run_id] = _Tip(tip.run, pos, digest, seal)
-        return replace(
-            event, position=pos, seq=cursor.lastrowid, ts=ts_ns / _SECOND, digest=digest.hex()
-        )
+        digest = canonical.chain(tip.digest, event.type, event.actor, cause, body_digest)
+        seal = canonical.seal(tip.seal, digest, (*clocks, frame))
+        return (
+            tip.run, pos, type_, actor, cause, frame_id, *clocks, body, body_digest, digest, seal,
+        )  # fmt: skip
 
     def _tip(self, run_id: str) -> _Tip:
         """Find the end of a run, inside a transaction: nobody else writes meanwhile."""
@@ -350,8 +442,6 @@ class SQLiteEventStore:
                 raise _not_found(run_id)
             self.create_run(Run(run_id=WORKSPACE_RUN, kind="workspace"))
             return self._tips[run_id]
-        if len(self._tips) >= _KNOWN_TIPS:
-            self._tips.clear()
         tip = self._tips[run_id] = self._read_tip(*row)
         return tip
 
@@ -636,7 +726,16 @@ class SQLiteEventStore:
         with self._lock, translated(self.path):
             rows = self._db.execute(query, (*parameters, *wanted)).fetchall()
             blobs = self._fetch(canonical.marked(row[10] for row in rows if row[10]))
-        return _events_from_rows(rows, blobs, strict)
+            empty = any(row[10] is None for row in rows)
+            reasons = self._redacted() if empty else {}
+        return _events_from_rows(rows, blobs, reasons, strict)
+
+    def _redacted(self) -> Mapping[tuple[str, int], str]:
+        """Say why bodies are gone, by run and position; what is known is not read again."""
+        for told in redactions(self._db, self._reasons_upto):
+            self._reasons[told.run_id, told.position] = told.reason
+            self._reasons_upto = told.pos
+        return self._reasons
 
     def last_seq(self) -> int:
         """Return the sequence number of the newest event, 0 in an empty log."""
@@ -737,6 +836,155 @@ class SQLiteEventStore:
             self.append(Event(run_id=child.run_id, type="run.forked", actor="log", payload=payload))
         return self.get_run(child.run_id)
 
+    def family(self, run_id: str) -> list[Run]:
+        """Return all runs with the same root, the run itself included, ancestors before children.
+
+        Raises
+        ------
+        RunNotFoundError
+        """
+        found = self._runs(_IN_FAMILY, run_id)
+        if not found:
+            raise _not_found(run_id)
+        return found
+
+    def flatten(self, run_id: str, new_id: str | None = None) -> Run:
+        """Copy a fork's whole lineage into a run that needs no other.
+
+        Parameters
+        ----------
+        run_id : str
+        new_id : str, optional
+            Default: the run's id, ``+``, and eight random hex digits.
+
+        Returns
+        -------
+        Run
+            A run without a parent, with the same events at the same positions, so with equal
+            digests; its envelope (label, attempt, source, time of creation) is the fork's.
+
+        Raises
+        ------
+        RunNotFoundError, RunExistsError
+        UsageError
+            For the workspace's own run.
+
+        Notes
+        -----
+        A fork otherwise reads what it inherited from its ancestors. Nothing removes rows, and
+        foreign keys keep a run's row while events or children refer to it, so a fork cannot
+        lose its prefix; flattening is for handing a run on by itself. In statistics the copy
+        is a run like any other: hide one of the two.
+        """
+        if run_id == WORKSPACE_RUN:
+            raise UsageError("the workspace's own run cannot be copied")
+        with self.transaction(), translated(self.path):
+            source = self.get_run(run_id)
+            copy = replace(
+                source, run_id=new_id or f"{run_id}+{uuid.uuid4().hex[:8]}",
+                parent_id=None, fork_position=0,
+            )  # fmt: skip
+            self._insert_run(copy, None, 0, None)
+            number = self._run_number(copy.run_id)
+            for segment in self._lineage(run_id):
+                for statement in (_COPY_EVENTS, _COPY_CALLS):
+                    self._db.execute(statement, {"new": number, **segment._asdict()})
+            self._tell_again(copy.run_id, number, run_id)
+        return copy
+
+    def _tell_again(self, new_id: str, number: int, old_id: str) -> None:
+        """Say of a copy's empty bodies what was said of the original's."""
+        query = "SELECT pos FROM events WHERE run = ? AND body IS NULL ORDER BY pos"
+        for (pos,) in self._db.execute(query, (number,)).fetchall():
+            original = next(self.read(old_id, pos, pos))
+            if (reason := original.payload.get("redacted")) is not None:
+                self._tell_redacted(new_id, pos, reason)
+
+    # ---- redaction
+
+    def redact(self, run_id: str, position: int, reason: str = "") -> Redaction:
+        """Empty an event's body, and leave an event ``body.redacted`` that says so.
+
+        Parameters
+        ----------
+        run_id : str
+        position : int
+            Of the run's lineage: an inherited event is emptied for all that inherit it.
+        reason : str
+            Stands in the log for good, and in what is read in the body's place.
+
+        Returns
+        -------
+        Redaction
+            With the number of texts that went, and of those that other events hold too and
+            that therefore stay.
+
+        Raises
+        ------
+        RunNotFoundError
+        UsageError
+            If there is no such event, it was redacted before, or it tells of a redaction.
+
+        Notes
+        -----
+        The body's digest stays, so :meth:`verify` still holds, for this run and its forks. The
+        event reads as ``{"redacted": reason}`` (a step keeps its clocks, which are no content).
+        Of the file itself the freed pages are overwritten with zeros, and the write-ahead log
+        is emptied if nobody else reads at the moment. Copies elsewhere (backups, exports, a
+        warehouse that was synced before) are not touched.
+
+        Examples
+        --------
+        >>> store = SQLiteEventStore(":memory:")
+        >>> _ = store.create_run(Run(run_id="r1"))
+        >>> _ = store.append(Event(run_id="r1", type="note.taken", payload={"password": "x"}))
+        >>> _ = store.redact("r1", 2, "a password")
+        >>> [event.payload for event in store.read("r1", lo=2)], store.verify().ok
+        ([{'redacted': 'a password'}], True)
+        """
+        with self._lock, translated(self.path):
+            self._db.execute("PRAGMA secure_delete=ON")
+        with self.transaction(), translated(self.path):
+            writer, seq, body = self._redactable(run_id, index(position))
+            gone, kept = parted(self._db, seq, body)
+            self._db.execute("UPDATE events SET body = NULL WHERE seq = ?", (seq,))
+            for digest in sorted(gone):
+                self._db.execute("DELETE FROM blobs WHERE digest = ?", (digest,))
+            self._known -= gone
+            for digest in gone & self._blobs.keys():
+                self._blob_bytes -= len(self._blobs.pop(digest))
+            event = self._tell_redacted(writer, index(position), reason)
+        self._empty_write_ahead_log()
+        return Redaction(event, len(gone), len(kept))
+
+    def _empty_write_ahead_log(self) -> None:
+        """Leave no older state of a page in the file beside the log; waits for nobody."""
+        with self._lock, translated(self.path):
+            if not self._depth:
+                self._db.execute("PRAGMA busy_timeout=0")
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                self._db.execute(f"PRAGMA busy_timeout={round(self._timeout * 1_000)}")
+
+    def _redactable(self, run_id: str, position: int) -> tuple[str, int, bytes]:
+        """Find the event at a position: its writer, sequence number and body."""
+        segments = self._lineage(run_id, position)
+        if position < 1 or not segments or segments[-1].hi != position:
+            raise UsageError(f"run {run_id!r} has no position {position}")
+        writer, seq, type_, body = self._db.execute(
+            """SELECT r.uid, e.seq, t.name, e.body FROM events e JOIN runs r ON r.run = e.run
+               JOIN names t ON t.id = e.type WHERE e.run = ? AND e.pos = ?""",
+            (segments[-1].run, position),
+        ).fetchone()
+        if body is None:
+            raise UsageError(f"event {position} of run {run_id!r} has no body any more")
+        if type_ == REDACTED:
+            raise UsageError("the trace of a redaction cannot be redacted")
+        return writer, seq, body
+
+    def _tell_redacted(self, run_id: str, position: int, reason: str) -> Event:
+        payload = {"run": run_id, "position": position, "reason": reason}
+        return self.append(Event(run_id=WORKSPACE_RUN, type=REDACTED, actor="log", payload=payload))
+
     def verify(self, run_id: str | None = None) -> VerifyReport:
         """Recompute digests and seals; see :class:`VerifyReport`."""
         with translated(self.path):
@@ -756,6 +1004,22 @@ class SQLiteEventStore:
 
 def _not_found(run_id: str) -> RunNotFoundError:
     return RunNotFoundError(f"no run {run_id!r} in the log", fix="list the runs with `sag runs`")
+
+
+def _content(event: Event) -> _Content:
+    payload, started, seconds = _split_clocks(event)
+    body, blobs = canonical.encode(payload)
+    ts_ns = time.time_ns() if event.ts is None else _nanoseconds(event.ts, "ts")
+    return _Content(body, blobs, (ts_ns, started, seconds))
+
+
+def _end(row: tuple[Any, ...]) -> tuple[int, bytes, bytes]:
+    """Position, digest and seal of a row of the table ``events``."""
+    return row[1], row[11], row[12]
+
+
+def _written(event: Event, row: tuple[Any, ...], seq: int | None) -> Event:
+    return replace(event, position=row[1], seq=seq, ts=row[6] / _SECOND, digest=row[11].hex())
 
 
 def _split_clocks(event: Event) -> tuple[Mapping[str, Any], float | None, float | None]:
@@ -817,13 +1081,19 @@ def _check_run(run: Run) -> None:
 
 
 def _events_from_rows(
-    rows: Sequence[tuple[Any, ...]], blobs: Mapping[bytes, bytes], strict: bool
+    rows: Sequence[tuple[Any, ...]],
+    blobs: Mapping[bytes, bytes],
+    reasons: Mapping[tuple[str, int], str],
+    strict: bool,
 ) -> list[Event]:
     """Make events; at one that cannot be read, stop before it, or raise if it is the first."""
     events: list[Event] = []
     for row in rows:
         try:
-            events.append(_event_from_row(row, blobs))
+            event = _event_from_row(row, blobs)
+            if row[10] is None:
+                event = replace(event, payload=_emptied(row, reasons) | event.payload)
+            events.append(event)
         except (KeyError, ValueError, msgspec.DecodeError) as error:
             if not strict:
                 blank = _event_from_row((*row[:10], None, row[11]), blobs)
@@ -834,6 +1104,12 @@ def _events_from_rows(
             what = f"event {row[2]} of run {row[1]!r} (number {row[0]} of the log)"
             raise _unreadable(what, error) from error
     return events
+
+
+def _emptied(row: tuple[Any, ...], reasons: Mapping[tuple[str, int], str]) -> dict[str, Any]:
+    """Say what became of a body that is gone."""
+    reason = reasons.get((row[1], row[2]))
+    return {"unreadable": "missing: the body is gone"} if reason is None else {"redacted": reason}
 
 
 def _why(error: Exception) -> str:

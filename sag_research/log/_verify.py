@@ -11,6 +11,7 @@ import zstandard
 
 from sag_research.errors import RunNotFoundError
 from sag_research.log import _canonical as canonical
+from sag_research.log._redact import redactions
 
 __all__ = ["Problem", "VerifyReport", "verify_log"]
 
@@ -94,16 +95,20 @@ def verify_log(
 
 
 class _Texts:
-    """Checks the texts beside the events, each once."""
+    """Checks that bodies are there or were redacted, and the texts beside them, each once."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
+        self._redacted = {(told.run_id, told.position) for told in redactions(db)}
         self._good: set[bytes] = set()
         self._decompressor = zstandard.ZstdDecompressor()
 
-    def fault(self, body: bytes | None) -> str | None:
-        """Say what is wrong with the texts that a body refers to."""
-        for digest in sorted(canonical.marked([body]) if body else ()):
+    def fault(self, run_id: str, position: int, body: bytes | None) -> str | None:
+        """Say what is wrong with an event's body, or with the texts that it refers to."""
+        if body is None:
+            redacted = (run_id, position) in self._redacted
+            return None if redacted else "missing: the body is gone"
+        for digest in sorted(canonical.marked([body])):
             if digest not in self._good:
                 if (fault := self._fault(digest)) is not None:
                     return fault
@@ -158,7 +163,7 @@ def _check_run(db: sqlite3.Connection, row: _RunRow, end: int, texts: _Texts) ->
     position = row.fork_pos
     for event in db.execute(_ROWS, (row.run, end)):
         position += 1
-        fault = _fault(position, digest, seal, event) or texts.fault(event[7])
+        fault = _fault(position, digest, seal, event) or texts.fault(row.uid, position, event[7])
         if fault:
             return Problem(row.uid, position, fault)
         digest, seal = event[9], event[10]

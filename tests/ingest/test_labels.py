@@ -12,6 +12,7 @@ from sag_research.ingest import (
     read_labels,
 )
 from sag_research.log import SQLiteEventStore
+from sag_research.model import Event
 from tests.ingest.make import native, swe_file, swe_step, write
 
 FIELDS = ("outcome", "detail")
@@ -34,6 +35,9 @@ EMPTY, ERROR = ("failure", "empty"), ("unknown", "error")
     [
         ({"a-1": {"resolved": True}, "a-2": {"resolved": False}}, {"a-1": SUCCESS, "a-2": FAILURE}),
         ({"a-1": {"resolved": None}}, {"a-1": UNKNOWN}),
+        ({"a": {"resolved": True}, "total": 5, "by": "me"}, {"a": SUCCESS}),
+        ({"resolved_ids": [7, "a", True, 1.5], "unresolved_ids": [0]},
+         {"7": SUCCESS, "a": SUCCESS, "0": FAILURE}),
         ({"a-1": {"resolved": 1}, "a-2": {"resolved": 0}}, {"a-1": SUCCESS, "a-2": FAILURE}),
         ({"a-1": {"resolved": False, "patch_is_None": True}}, {"a-1": EMPTY}),
         ({"a-1": {"resolved": False, "patch_exists": False}}, {"a-1": EMPTY}),
@@ -84,9 +88,9 @@ EMPTY, ERROR = ("failure", "empty"), ("unknown", "error")
     ],
 )  # fmt: skip
 def test_every_shape_of_report(tmp_path, report, expected):
-    labels = read_labels(write(tmp_path / "results.json", report))
+    labels = read_labels(write(tmp_path / "r1/results.json", report))
     assert said(labels) == expected
-    assert {label.outcome.source for label in labels} == {"results.json"}
+    assert {label.outcome.source for label in labels} == {"r1/results.json"}
 
 
 @pytest.mark.parametrize("name", ["org__repo-1.report.json", "org__repo-1/report.json"])
@@ -105,7 +109,8 @@ def test_reports_as_lines(tmp_path):
 @pytest.mark.parametrize(
     "value",
     [b"", b"{", b"plain text", {}, [], {"a": 1}, {"a": {"model_patch": "x"}}, {"resolved": "yes"},
-     {"a": {"resolved": True}, "b": 3}, {"use_cache": True}, {"resolved": 2}],
+     {"a": {"resolved": True}, "b": {}}, {"a": {"resolved": True}, "b": []}, {"use_cache": True},
+     {"resolved": 2}],
 )  # fmt: skip
 def test_what_is_no_report_is_an_error_that_says_so(tmp_path, value):
     with pytest.raises(LabelError, match="no labels"):
@@ -157,22 +162,22 @@ def test_csv(tmp_path):
         ("", "columns"),
         (
             "task_id,outcome\na,won\n",
-            "^x.csv line 2: 'won' is no outcome; use success, failure or unknown$",
+            "^l/x.csv line 2: 'won' is no outcome; use success, failure or unknown$",
         ),
-        ("task_id,outcome\na,1\n\n\nb,won\n", "^x.csv line 5: "),
+        ("task_id,outcome\n\n\nb,won\n", "^l/x.csv line 4: "),
         (
             "name,outcome\na,success\n",
-            r"^x.csv line 1: .*\(found: name, outcome\); needed are path",
+            r"^l/x.csv line 1: .*\(found: name, outcome\); needed are path",
         ),
         ("instance_id;resolved\na;1\n", "commas, not by semicolons$"),
         ("instance_id\tresolved\na\t1\n", "commas, not by tabs$"),
-        ("task_id,outcome,score\na,success,high\n", "^x.csv line 2: 'high' is no score"),
+        ("task_id,outcome,score\na,success,high\n", "^l/x.csv line 2: 'high' is no score"),
         ("task_id,outcome,known_at_step\na,success,-1\n", "'-1' is no known_at_step"),
     ],
 )
 def test_a_csv_that_is_wrong_says_where(tmp_path, text, reason):
     with pytest.raises(LabelError, match=reason):
-        read_labels(write(tmp_path / "x.csv", text.encode()))
+        read_labels(write(tmp_path / "l/x.csv", text.encode()))
 
 
 # ---- finding the run
@@ -186,7 +191,7 @@ def store():
 
 def label(store, tmp_path, text, name="x.csv"):
     data = text if isinstance(text, (bytes, dict, list)) else text.encode()
-    return apply_labels(store, read_labels(write(tmp_path / name, data)))
+    return apply_labels(store, read_labels(write(tmp_path / "l" / name, data)))
 
 
 def outcomes(store):
@@ -220,7 +225,7 @@ def test_a_label_that_changed_is_recorded_again(store, tmp_path):
 def test_sources_that_disagree_are_both_recorded_and_listed(store, tmp_path):
     (a,) = add(store, native("a", outcome="success"))
     report = label(store, tmp_path, "task_id,outcome\na,failure\n")
-    assert report.conflicts == [(a, {"record": "success", "x.csv": "failure"})]
+    assert report.conflicts == [(a, {"l/x.csv": "failure", "record": "success"})]
     assert outcomes(store) == [(a, "success"), (a, "failure")]
 
 
@@ -236,10 +241,10 @@ def test_a_source_that_contradicts_itself_is_not_believed(store, tmp_path):
     (a,) = add(store, native("a"))
     report = label(store, tmp_path, {"resolved_ids": ["a"], "unresolved_ids": ["a"]}, "r.json")
     values = {"failure": ["a"], "success": ["a"]}
-    assert report.contradictory == [Contradiction(a, "a", "r.json", values)]
+    assert report.contradictory == [Contradiction(a, "a", "l/r.json", values)]
     assert (report.labels, report.n_contradictory, report.applied) == (2, 2, 0)
     assert outcomes(store) == []
-    assert f"contradictory inside one source: {a} (r.json: failure, success)" in repr(report)
+    assert f"contradictory inside one source: {a} (l/r.json: failure, success)" in repr(report)
 
 
 def test_a_csv_that_contradicts_itself_says_in_which_lines(store, tmp_path):
@@ -249,11 +254,11 @@ def test_a_csv_that_contradicts_itself_says_in_which_lines(store, tmp_path):
         {
             "run": a,
             "key": "a",
-            "source": "x.csv",
+            "source": "l/x.csv",
             "values": {"failure": ["line 4", "line 5"], "success": ["line 2"]},
         }
     ]
-    assert f"{a} (x.csv: failure in line 4, line 5, success in line 2)" in repr(report)
+    assert f"{a} (l/x.csv: failure in line 4, line 5, success in line 2)" in repr(report)
 
 
 def test_every_exception_is_named(store, tmp_path):
@@ -265,7 +270,7 @@ def test_every_exception_is_named(store, tmp_path):
     assert plain["unmatched_keys"] == [f"none-{number:02}" for number in range(20)]
     assert plain["ambiguous"] == [{"label": "b", "runs": twins}]
     shown = repr(report)
-    assert f"in conflict between sources: {a} (record: success, x.csv: failure)" in shown
+    assert f"in conflict between sources: {a} (l/x.csv: failure, record: success)" in shown
     assert f"ambiguous: b ({', '.join(twins)})" in shown
     assert "unmatched: none-00, none-01, none-02, none-03, none-04 and 25 more" in shown
     assert "contradictory inside" not in shown
@@ -407,3 +412,109 @@ def test_reports_escape_what_they_show(store, tmp_path):
     report = label(store, tmp_path, rows)
     assert len(report.conflicts) == 1
     assert "<script" not in report._repr_html_()
+
+
+# ---- sources of labels
+
+
+def test_files_of_one_name_in_two_folders_are_two_sources(store, tmp_path):
+    (a,) = add(store, native("a"))
+    label(store, tmp_path / "one", {"resolved_ids": ["a"]}, "r1/results.json")
+    report = label(store, tmp_path / "two", {"unresolved_ids": ["a"]}, "r2/results.json")
+    assert report.conflicts == [(a, {"r1/results.json": "success", "r2/results.json": "failure"})]
+
+
+def test_a_corrected_file_takes_back_what_it_said(store, tmp_path, monkeypatch):
+    (a,) = add(store, native("a"))
+    label(store, tmp_path, {"unresolved_ids": ["a"]}, "r.json")
+    write(tmp_path / "l/r.json", {"resolved_ids": ["a"]})
+    monkeypatch.chdir(tmp_path / "l")
+    (tmp_path / "link").symlink_to(tmp_path / "l")
+    for path in ("r.json", "../l/r.json", tmp_path / "link/r.json", tmp_path / "link"):
+        report = apply_labels(store, read_labels(path))
+        assert (report.labels, report.conflicts) == (1, [])
+    assert outcomes(store) == [(a, "failure"), (a, "success")]
+
+
+@pytest.mark.parametrize("source", ["record", "l/record", ""])
+def test_no_label_file_has_the_name_of_a_records_own_word(store, tmp_path, source):
+    (a,) = add(store, native("a", outcome={"outcome": "success", "source": source}))
+    report = label(store, tmp_path, {"unresolved_ids": ["a"]}, "record")
+    ((run, said),) = report.conflicts
+    assert (run, said["l/record"], len(said)) == (a, "failure", 2)
+
+
+def paths_of_two(tmp_path):
+    write(tmp_path / "a/x.jsonl", native("t1", model="m1"))
+    write(tmp_path / "b/x.jsonl", native("t1", model="m2"))
+    return [tmp_path / "a", tmp_path / "b"]
+
+
+def test_files_of_one_path_in_two_folders_are_both_labelled(store, tmp_path):
+    text = b"task_id,model,outcome\nt1,m1,success\nt1,m2,failure\n"
+    labels = write(tmp_path / "l.csv", text)
+    report = ingest(store, paths_of_two(tmp_path), labels=labels).labels
+    assert (report.applied, report.unmatched, report.unlabelled) == (2, 0, 0)
+    m1, m2 = (run.run_id for run in store.runs())
+    assert outcomes(store) == [(m1, "success"), (m2, "failure")]
+
+
+@pytest.mark.parametrize("row", ["task_id,outcome\nt1,1\n", "path,outcome\nx.jsonl,1\n"])
+def test_a_label_of_two_folders_is_not_guessed(store, tmp_path, row):
+    labels = write(tmp_path / "l.csv", row.encode())
+    report = ingest(store, paths_of_two(tmp_path), labels=labels).labels
+    assert [runs for _, runs in report.ambiguous] == [[run.run_id for run in store.runs()]]
+    assert outcomes(store) == []
+
+
+def test_a_bad_row_costs_that_row(store, tmp_path):
+    add(store, [native("a"), native("b")])
+    text = "task_id,outcome,score\na,success,\nb,maybe,\nb,failure,high\nb,failure,1\n"
+    report = label(store, tmp_path, text)
+    assert (report.labels, report.applied) == (2, 2)
+    assert [one.partition(";")[0] for one in report.refused] == [
+        "l/x.csv line 3: 'maybe' is no outcome",
+        "l/x.csv line 4: 'high' is no score",
+    ]
+    assert "rows refused: l/x.csv line 3: 'maybe'" in repr(report)
+    assert report.to_dict()["refused"] == report.refused
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("task_id,outcome,outcome\na,1,1\n", "line 1: the column outcome is there twice"),
+        ("task_id,task_id,outcome\na,b,1\n", "line 1: the column task_id is there twice"),
+        ("task_id,outcome,resolved\na,1,true\nb,1,0\n", "line 3: .* outcome and resolved disag"),
+        ("task_id,outcome,resolved\na,success,\n", "line 2: .* outcome and resolved disagree"),
+        ("task_id,instance_id,outcome\na,b,1\n", "line 2: .* task_id and instance_id disagree"),
+    ],
+)
+def test_two_columns_of_one_meaning_are_refused(tmp_path, text, reason):
+    with pytest.raises(LabelError, match=reason):
+        read_labels(write(tmp_path / "x.csv", text.encode()))
+
+
+def test_two_columns_that_agree_are_read(tmp_path):
+    text = b"task_id,instance_id,outcome,resolved\na,a,success,true\nb,b,failure,0\n"
+    assert said(read_labels(write(tmp_path / "x.csv", text))) == {"a": SUCCESS, "b": FAILURE}
+
+
+def test_events_of_another_shape_count_for_nothing(store, tmp_path):
+    (a,) = add(store, native("a"))
+    write(tmp_path / "in/x.traj", swe_file())
+    for payload in ({"x": 1}, {"run": a}, {"run": a, "outcome": "won"}, {"run": 3, "outcome": 1}):
+        store.append(Event(run_id="@workspace", type="outcome.recorded", payload=payload))
+    for payload in ({"x": 1}, {"path": 1, "root": [], "status": {}}):
+        store.append(Event(run_id="@workspace", type="source.read", payload=payload))
+    labels = write(tmp_path / "l/r.json", {"resolved_ids": ["a", "x"]})
+    assert apply_labels(store, read_labels(labels)).applied == 1
+    assert ingest(store, [tmp_path / "in"], labels=labels).labels.applied == 1
+    assert ingest(store, [tmp_path / "in"]).duplicates == 1
+
+
+def test_the_beginning_of_an_id_that_fits_two_runs_is_not_guessed(store, tmp_path):
+    runs = add(store, [native("b1"), native("a1"), native("b2"), native("c")])
+    report = label(store, tmp_path, f"run_id,outcome\nb,1\n{runs[3][:4]},1\n,1\nzz,1\n")
+    assert report.ambiguous == [("b", [runs[0], runs[2]])]
+    assert (report.applied, report.unmatched) == (1, 2)

@@ -7,6 +7,7 @@ from sag_research.errors import BadPayloadError, FormatError
 from sag_research.ingest import Source, add
 from sag_research.ingest.formats import by_name
 from sag_research.log import SQLiteEventStore
+from sag_research.model import Outcome, Usage
 from tests.ingest.make import native, write
 
 FORMAT = by_name("native")
@@ -191,3 +192,82 @@ def test_a_hostile_name_of_a_field_is_shown_short_and_on_one_line(store):
     assert "\n" not in caught.value.why
     assert "\x1b" not in caught.value.why
     assert len(caught.value.why) < 300
+
+
+# ---- numbers that no field can hold
+
+
+def bad_numbers():
+    call = {"text": "ls", "exit_code": 2**60}
+    usage = {"tokens_in": -5, "tokens_out": 2.5, "cost_usd": 0.5}
+    steps = [
+        {"action": "ls", "seconds": "NAN", "started": "HUGE", "usage": usage},
+        {"calls": [call], "flags": ["rejected"]},
+        {"action": "pwd", "seconds": 1, "state": {"seconds": "NAN"}},
+    ]
+    outcome = {"outcome": "failure", "score": "NAN", "known_at_step": -1}
+    record = native("b", steps=steps, attempt="LONG", usage={"cost_usd": "HUGE"}, outcome=outcome)
+    text = json.dumps(record).replace('"NAN"', "NaN").replace('"HUGE"', "1e400")
+    return text.replace('"LONG"', "9" * 5000).encode()
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_bad_number_costs_that_number(read, alone):
+    data = bad_numbers() if alone else lines(native("a")) + bad_numbers() + b"\n"
+    runs, reading = read(data)
+    run = runs[-1]
+    assert (run.task_id, reading.refused) == ("b", [])
+    assert (run.attempt, run.usage) == (None, Usage())
+    assert run.outcome == Outcome(outcome="failure", source="record")
+    first, second, third = run.steps
+    assert (first.seconds, first.started, first.usage) == (None, None, Usage(cost_usd=0.5))
+    assert (first.flags, second.flags, third.flags) == (
+        ("bad-number",), ("rejected", "bad-number"), (),
+    )  # fmt: skip
+    assert (second.calls[0].exit_code, third.seconds) == (None, 1)
+    assert [note.removeprefix("line 2: ").partition(":")[0] for note in reading.notes] == [
+        "$.attempt",
+        "$.usage.cost_usd",
+        "$.outcome.score",
+        "$.outcome.known_at_step",
+        "$.steps[0].seconds",
+        "$.steps[0].started",
+        "$.steps[0].usage.tokens_in",
+        "$.steps[0].usage.tokens_out",
+        "$.steps[1].calls[0].exit_code",
+    ]
+    assert all(note.startswith("line 2: ") != alone for note in reading.notes)
+    assert reading.notes[-1].endswith(f"{2**60} was dropped: no number it can hold")
+
+
+def test_a_bad_number_does_not_save_a_record_that_is_wrong_elsewhere(read):
+    bad = native("b", attempt=2**60, steps=[{"action": 3, "seconds": -1e301}])
+    runs, reading = read(lines(native("a"), bad))
+    assert (len(runs), reading.notes) == (1, [])
+    assert reading.refused == [("line 2", "$.steps[0].action: Expected str | null, got int")]
+
+
+# ---- objects that are no JSON
+
+
+@pytest.mark.parametrize(
+    ("record", "path", "why"),
+    [
+        (native(config={"a": [1, {2}]}), "$.config.a[1]", "set is not JSON"),
+        (native(steps=[{"state": object()}]), "$.steps[0].state", "object is not JSON"),
+        (native(steps=[{}, {"calls": [{"arguments": {"x": b"y"}}]}]),
+         "$.steps[1].calls[0].arguments.x", "bytes is not JSON"),
+        (native(steps=[{"state": {"a": {1: 2}}}]), "$.steps[0].state.a", "the key 1 is no text"),
+    ],
+)  # fmt: skip
+def test_an_object_that_is_no_json_is_refused_with_its_place(store, record, path, why):
+    with pytest.raises(BadPayloadError) as caught:
+        add(store, [native(), record])
+    assert (caught.value.path, caught.value.why) == (path, why)
+    assert store.last_seq() == 0
+
+
+def test_what_can_be_written_as_json_is_taken(store):
+    state = {"pair": (1, 2), "n": float("nan"), "half": "\ud835", "big": 2**70}
+    deep = json.loads("[" * 90 + "]" * 90)
+    assert add(store, native(steps=[{"state": state}], config={"deep": deep}))

@@ -82,6 +82,9 @@ def test_the_least_record_is_enough():
         (make.native(usage={"cost_usd": float("nan")}), False),
         (make.native(config={"n": float("inf"), "deep": [[[{}]]]}), True),
         (make.native(usage={"tokens_in": 0}), True),
+        (make.native(usage={"tokens_in": -1}), False),
+        (make.native(config={"n": object()}), False),
+        (make.native(config={1: "n"}), False),
     ],
 )
 def test_what_is_refused(record, taken):

@@ -9,8 +9,10 @@ from hashlib import sha256
 import pytest
 
 from sag_research.errors import LabelError, UsageError
-from sag_research.ingest import ingest
+from sag_research.ingest import _pipeline, add, ingest
+from sag_research.ingest._clean import LONGEST
 from sag_research.log import SQLiteEventStore
+from sag_research.log._canonical import MAX_TEXT_BYTES
 from tests.ingest.make import (
     mini_file,
     native,
@@ -245,17 +247,46 @@ def test_nothing_is_written_when_an_argument_is_wrong(store, tmp_path):
     assert store.last_seq() == 0
 
 
-def test_a_run_that_cannot_be_written_costs_its_file_whole(store, tmp_path):
-    text = "x" * (65 * 2**20)
-    lines = [native("a"), native("b", steps=[{"action": "cat", "observation": text}])]
+def test_a_text_that_is_too_long_is_cut_and_kept_beside(store, tmp_path):
+    text = "ä" * (33 * 2**20)  # two bytes each
+    step = {"thought": text[:9], "action": "cat", "observation": text}
+    lines = [native("a"), native("b", steps=[step]), native("c", goal="x" * (65 * 2**20))]
     write(tmp_path / "x.jsonl", b"\n".join(json.dumps(line).encode() for line in lines))
+    report = ingest(store, [tmp_path])
+    assert adds_up(report)
+    _, b, c = store.runs()
+    assert report.notes == [
+        f"x.jsonl: {b.run_id}: step 0: observation was cut, over 64 MiB",
+        f"x.jsonl: {b.run_id}: step 0: calls[0].observation was cut, over 64 MiB",
+        f"x.jsonl: {c.run_id}: goal was cut, over 64 MiB",
+    ]
+    (event,) = store.read(b.run_id, types=("agent.step",))
+    kept = event.payload["observation"]
+    assert kept.endswith("ä …(cut)")
+    assert 64 * 2**20 - 2 < len(kept.encode()) <= 64 * 2**20 == LONGEST == MAX_TEXT_BYTES
+    assert event.payload["flags"] == ["cut"]
+    assert store.blob(event.payload["raw"]["observation"]).decode() == text
+    assert len(c.goal) == LONGEST - len(" …")
+    assert store.verify().ok
+
+
+def test_a_run_that_cannot_be_written_costs_its_file_whole(store, tmp_path):
+    lines = json.dumps(native("a")).encode() + b"\n" + json.dumps(native("b")).encode()
+    digest = sha256(lines).hexdigest()[:10]
+    (other,) = add(store, native("q"))
+    store.fork(other, at=1, run_id=f"b~{digest}.1")
+    write(tmp_path / "x.jsonl", lines)
     write(tmp_path / "y.jsonl", json.dumps(native("c")).encode())
     report = ingest(store, [tmp_path])
     assert adds_up(report)
-    assert [run.task_id for run in store.runs()] == ["c"]
-    ((path, reason),) = report.rejected
-    assert path == "x.jsonl"
-    assert "observation" in reason
+    assert [run.task_id for run in store.runs()] == ["q", "q", "c"]
+    why = f"the log holds a run of this id that is a fork of {other!r}"
+    assert report.rejected == [
+        (
+            "x.jsonl",
+            f"run id 'b~{digest}.1' is taken ({why}); ingest the file into another workspace",
+        )
+    ]
 
 
 def test_a_source_without_a_run_is_rejected(store, tmp_path):
@@ -470,3 +501,116 @@ def test_a_folder_of_known_trajectories_needs_no_hint(store, tmp_path):
 def test_paths_may_come_one_by_one(store, tmp_path):
     write(tmp_path / "a/x.traj", swe_file())
     assert ingest(store, (path for path in [tmp_path / "a"])).ingested == 1
+
+
+# ---- several ingests, and the lock
+
+
+def test_two_ingests_of_one_folder_at_once_share_the_work(tmp_path, monkeypatch):
+    for number in range(6):
+        write(tmp_path / f"in/{number}.traj", swe_file(swe_step(f"echo {number}\n")))
+    write(tmp_path / "in/bad.traj", b"")
+    monkeypatch.setattr(_pipeline, "_CHUNK_FILES", 2)
+    with SQLiteEventStore(tmp_path / "log.sqlite") as one, SQLiteEventStore(one.path) as two:
+        real, others = _pipeline._Job.look_at, []
+
+        def look_at(job, group):
+            looked_at = real(job, group)
+            if job._store is one and not others:
+                others.append(None)
+                others.append(ingest(two, [tmp_path / "in"]))
+            return looked_at
+
+        monkeypatch.setattr(_pipeline._Job, "look_at", look_at)
+        report = ingest(one, [tmp_path / "in"])
+        assert adds_up(report)
+        assert (report.duplicates, report.ingested, len(report.rejected)) == (6, 0, 1)
+        assert (others[1].ingested, len(one.runs())) == (6, 6)
+        assert [source["status"] for source in sources(one)].count("ingested") == 6
+        assert len(sources(one)) == 7
+        assert one.verify().ok
+
+
+def test_a_run_that_is_there_without_its_source_is_no_fault(store, tmp_path):
+    """A log whose facts were lost still knows its runs."""
+    write(tmp_path / "a.traj", swe_file())
+    ingest(store, [tmp_path])
+    job = _pipeline._Job(store, _pipeline.FORMATS, forced=False)
+    job._first.clear()
+    found = list(_pipeline.find([tmp_path]))
+    with store.transaction():
+        for look in job.look_at((one, _pipeline.Source(one.path)) for one in found):
+            job.take(look)
+    assert (job.report.duplicates, job.report.rejected, len(store.runs())) == (1, [], 1)
+
+
+def test_files_are_read_before_the_log_is_locked(tmp_path, monkeypatch):
+    write(tmp_path / "in/a.traj", swe_file())
+    write(tmp_path / "in/b.jsonl", json.dumps(native()).encode())
+    seen = []
+    with SQLiteEventStore(tmp_path / "log.sqlite") as store:
+        for format_ in _pipeline.FORMATS:
+            real = type(format_).read
+
+            def read(self, source, real=real):
+                seen.append(store._depth)
+                return real(self, source)
+
+            monkeypatch.setattr(type(format_), "read", read)
+        assert ingest(store, [tmp_path / "in"]).ingested == 2
+        assert seen == [0, 0]
+        monkeypatch.setattr(_pipeline, "_HELD_BYTES", 10)
+        write(tmp_path / "in/c.jsonl", json.dumps(native("c")).encode())
+        assert ingest(store, [tmp_path / "in"]).ingested == 1
+        assert seen == [0, 0, 2]
+
+
+def test_an_equal_file_is_taken_where_the_first_was_refused(store, tmp_path, monkeypatch):
+    for name in "ab":
+        write(tmp_path / f"{name}.jsonl", json.dumps(native()).encode())
+    real, calls = _pipeline.write_run, []
+
+    def once_refused(*arguments):
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise UsageError("not now")
+        return real(*arguments)
+
+    monkeypatch.setattr(_pipeline, "write_run", once_refused)
+    report = ingest(store, [tmp_path])
+    assert (report.rejected, report.ingested) == ([("a.jsonl", "not now")], 1)
+
+
+def test_inherited_steps_are_not_counted(store, tmp_path):
+    step = {"action": "ls", "observation": "a"}
+    steps = [{**step, "flags": ["inherited"]}, {**step, "flags": ["rejected", "inherited"]}, step]
+    write(tmp_path / "a.jsonl", native(steps=steps))
+    report = ingest(store, [tmp_path])
+    assert (report.runs, report.steps) == (1, 1)
+    assert report.by_format["native"]["steps"] == sources(store)[0]["n_steps"] == 1
+    assert report.notes == [f"a.jsonl: {store.runs()[0].run_id}: 2 inherited steps not counted"]
+
+
+def test_a_workspace_is_no_folder_of_trajectories(store, tmp_path):
+    write(tmp_path / "ws/log.sqlite", b"x")
+    write(tmp_path / "ws/x.traj", swe_file())
+    (tmp_path / "ws/warehouse").mkdir()
+    write(tmp_path / "in/x.traj", swe_file())
+    with pytest.raises(UsageError, match="is a workspace, no folder of trajectories"):
+        ingest(store, [tmp_path / "in", tmp_path / "ws"])
+    assert store.last_seq() == 0
+
+
+def test_a_bomb_costs_itself(store, tmp_path, monkeypatch):
+    monkeypatch.setattr("sag_research.ingest._source._LINE", 100_000)
+    bomb = b'{"task_id": "t", "steps": [{"action": "' + b"a" * 300_000 + b'"}]}'
+    write(tmp_path / "bomb.jsonl.gz", gzip.compress(bomb))
+    write(tmp_path / "plain.jsonl", bomb)
+    write(tmp_path / "good.jsonl", native())
+    report = ingest(store, [tmp_path])
+    assert report.ingested == 1
+    assert dict(report.rejected) == {
+        "bomb.jsonl.gz": "expands to more than 200 times its size;"
+        " unpack it yourself if you know where it is from",
+        "plain.jsonl": "a line of more than 100000 bytes; split the record, or its texts",
+    }

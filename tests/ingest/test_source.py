@@ -95,3 +95,40 @@ def test_lines_do_not_depend_on_chunks(tmp_path_factory, data, chunk):
         patch.setattr(_source, "_CHUNK", chunk)
         patch.setattr(_source, "_KEEP", 0)
         assert list(source.lines()) == expected
+
+
+def test_a_long_line_is_put_together_in_one_go(tmp_path, monkeypatch):
+    monkeypatch.setattr(_source, "_CHUNK", 4)
+    monkeypatch.setattr(_source, "_KEEP", 0)
+    path = tmp_path / "x"
+    path.write_bytes(b"aaaaaaaaaaaaaaaaaaaaaa\n\nb\nc\nddddddddd")
+    assert list(Source(path).lines()) == [b"a" * 22, b"", b"b", b"c", b"d" * 9]
+
+
+def test_a_value_that_is_too_large_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(_source, "_VALUE", len(DATA) - 1)
+    path = tmp_path / "x"
+    path.write_bytes(DATA)
+    with pytest.raises(FormatError, match=r"^one value of 450000 bytes \(the limit is 449999\)"):
+        Source(path).bytes()
+    assert len(list(Source(path).lines())) == 50_000
+
+
+def test_what_was_refused_is_not_unpacked_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(_source, "_LINE", 1_000)
+    path = tmp_path / "x"
+    path.write_bytes(b"a" * 5_000)
+    source = Source(path)
+    with pytest.raises(FormatError, match="a line of more than 1000 bytes"):
+        source.bytes()
+    path.write_bytes(b"a")
+    with pytest.raises(FormatError, match="a line of more than 1000 bytes"):
+        list(source.lines())
+
+
+def test_lines_are_measured_each(tmp_path, monkeypatch):
+    monkeypatch.setattr(_source, "_LINE", 1_000)
+    monkeypatch.setattr(_source, "_CHUNK", 7)
+    path = tmp_path / "x"
+    path.write_bytes((b"a" * 999 + b"\n") * 5)
+    assert Source(path).size == 5_000

@@ -1,4 +1,5 @@
 import os
+from pathlib import Path
 
 import pytest
 
@@ -64,3 +65,36 @@ def test_workspaces_are_no_input(tmp_path):
 def test_a_path_that_is_not_there_is_an_error_before_anything_is_found(tmp_path):
     with pytest.raises(UsageError, match="no such file or folder"):
         find([tmp_path, tmp_path / "gone"])
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no /proc here")
+def test_what_the_system_makes_is_not_opened(tmp_path):
+    write(tmp_path / "in/x.traj", b"x")
+    for name, target in {
+        "kernel.traj": "/proc/kmsg",
+        "zero.traj": "/dev/zero",
+        "folder": "/proc/self",
+        "sys": "/sys",
+    }.items():
+        (tmp_path / "in" / name).symlink_to(target)
+    (tmp_path / "by").symlink_to(tmp_path / "in/kernel.traj")
+    own = "the system's own, no file of yours: in /proc, /sys, /dev"
+    found = {one.name: one.problem for one in find([tmp_path / "in", tmp_path / "by"])}
+    assert found == {
+        "folder": own,
+        "kernel.traj": own,
+        "sys": own,
+        "x.traj": "",
+        "zero.traj": "not a regular file",
+        "by": own,
+    }
+    assert [one.problem for one in find(["/proc/self/status", "/proc/self"])] == [own, own]
+
+
+def test_another_workspace_is_no_input(tmp_path):
+    own = write(tmp_path / "log.sqlite", b"x")
+    (tmp_path / "warehouse").mkdir()
+    assert names(tmp_path, own=own) == []
+    for other in (None, write(tmp_path / "other/log.sqlite", b"x"), tmp_path / "gone.sqlite"):
+        with pytest.raises(UsageError, match="is a workspace"):
+            find([tmp_path], other)

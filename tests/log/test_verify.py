@@ -250,12 +250,15 @@ def test_a_run_that_names_itself_as_parent_does_not_hang(path: Path, position: i
     assert not verify(path, "apart").ok
 
 
-def test_a_redacted_body_leaves_the_chain_whole(path: Path) -> None:
+def test_a_body_that_nobody_redacted_is_missing(path: Path) -> None:
     tamper(path, (f"UPDATE events SET body = NULL {AT_3}", ()))
-    assert verify(path).ok
+    found = [(p.run, p.position, p.problem) for p in verify(path).problems]
+    assert found == [("parent", 3, "missing: the body is gone")]
     with SQLiteEventStore(path) as store:
         payload = next(store.read("parent", lo=3)).payload
-    assert payload == {"started": 1.0, "seconds": 0.5}
+    assert payload == {
+        "unreadable": "missing: the body is gone", "started": 1.0, "seconds": 0.5,
+    }  # fmt: skip
 
 
 def test_a_cut_tail_shows_in_the_head_alone(path: Path) -> None:

@@ -74,7 +74,7 @@ EXACT = """
     SELECT (SELECT count(*) FROM events), (SELECT max(seq) FROM events),
            (SELECT count(DISTINCT seq) FROM events),
            (SELECT count(*) FROM events WHERE type = 'agent.step'), (SELECT count(*) FROM steps),
-           (SELECT sum(n_steps) FROM runs), (SELECT count(*) FROM calls),
+           (SELECT sum(n_steps) FROM runs), (SELECT count(*) FROM calls WHERE call = 0),
            (SELECT count(*) FROM events WHERE type IN ('run.created', 'run.forked')),
            (SELECT count(*) FROM runs) + (SELECT count(*) FROM events WHERE run_id = '@workspace'
                                           AND position = 1),

@@ -10,10 +10,11 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from sag_research._text import clip
+from sag_research._text import clip, repair
 from sag_research.errors import BadPayloadError, FormatError
+from sag_research.ingest._clean import DEEPEST, is_fit
 from sag_research.ingest._format import Reading
-from sag_research.ingest._json import OtherShapeError, decode, outline
+from sag_research.ingest._json import OtherShapeError, decode, loads, outline, shaped
 from sag_research.ingest._source import Source
 from sag_research.ingest.formats import _shared as shared
 from sag_research.model import (
@@ -92,6 +93,7 @@ class _Record(msgspec.Struct, forbid_unknown_fields=True):
     config: dict[str, Any] = {}
 
 
+_DIGITS: Final = 4_000
 _DECODER: Final = msgspec.json.Decoder(_Record)
 _STEP_KEYS: Final = frozenset(_Step.__struct_fields__)
 
@@ -101,7 +103,8 @@ class Native:
 
     One object a line, or one object in the file. A step may hold ``calls``; ``outcome`` is
     ``success``, ``failure``, ``unknown`` or an object. A line that cannot be read costs that
-    line, and is listed as refused.
+    line, and is listed as refused. A number that is NaN, infinite or out of its range costs that
+    number: the step gets the flag ``bad-number``, and a note says where it stood.
     """
 
     name = "native"
@@ -115,10 +118,11 @@ class Native:
 
     def read(self, source: Source) -> Reading:
         """Read line by line, or the one object of the file."""
+        notes: list[str] = []
         if _is_record(source.head) and not _has_lines(source):
-            return Reading("1", iter([_read(source.bytes(), None)]))
+            return Reading("1", iter([_read(source.bytes(), None, notes)]), notes)
         refused: list[tuple[str, str]] = []
-        return Reading("1", _lines(source, refused), refused=refused)
+        return Reading("1", _lines(source, refused, notes), notes, refused)
 
 
 def _is_record(data: bytes) -> bool:
@@ -136,22 +140,87 @@ def _has_lines(source: Source) -> bool:
     return sum(1 for line in islice(filter(bytes.strip, source.lines()), 2)) > 1
 
 
-def _lines(source: Source, refused: list[tuple[str, str]]) -> Iterator[Trajectory]:
+def _lines(
+    source: Source, refused: list[tuple[str, str]], notes: list[str]
+) -> Iterator[Trajectory]:
     for number, line in enumerate(source.lines()):
         if line.strip():
+            dropped: list[str] = []
             try:
-                yield _read(line, str(number))
+                yield _read(line, str(number), dropped)
             except FormatError as error:
                 refused.append((f"line {number + 1}", str(error)))
+            else:
+                notes += [f"line {number + 1}: {one}" for one in dropped]
 
 
-def _read(data: bytes, record: str | None) -> Trajectory:
+def _read(data: bytes, record: str | None, notes: list[str]) -> Trajectory:
     try:
-        found = decode(data, _DECODER)
+        found = _decoded(data, notes)
     except OtherShapeError as error:
         path, fault = _explained(error.why)
         raise FormatError(fault if path == "$" else f"{path}: {fault}") from None
     return _trajectory(found, record)
+
+
+def _decoded(data: bytes, notes: list[str]) -> _Record:
+    try:
+        return decode(data, _DECODER)
+    except OtherShapeError:
+        value = loads(data)
+        if not (dropped := list(_without_bad_numbers(value))):
+            raise
+    found = shaped(value, _DECODER)
+    notes += dropped
+    return found
+
+
+_INEXACT: Final = 2**53
+_BOUNDS: Final[dict[str, tuple[float, float, bool]]] = {
+    **dict.fromkeys(("tokens_in", "tokens_out", "known_at_step"), (0, _INEXACT, True)),
+    **dict.fromkeys(("attempt", "exit_code"), (-_INEXACT, _INEXACT, True)),
+    **dict.fromkeys(("cost_usd", "started", "seconds", "score"), (-1e300, 1e300, False)),
+}
+"""Least and largest of the numbers in a record, and whether they are whole."""
+
+
+def _without_bad_numbers(record: Any) -> Iterator[str]:
+    """Take numbers out of a record that no such field can hold, and say where they stood."""
+    if not isinstance(record, dict):
+        return
+    yield from _drop(record, "$")
+    for part in ("usage", "outcome"):
+        yield from _drop(record.get(part), f"$.{part}")
+    steps = record.get("steps")
+    for number, step in enumerate(steps if isinstance(steps, list) else ()):
+        if isinstance(step, dict) and (dropped := list(_from_step(step, f"$.steps[{number}]"))):
+            flags = step.setdefault("flags", [])
+            if isinstance(flags, list) and "bad-number" not in flags:
+                flags.append("bad-number")
+            yield from dropped
+
+
+def _from_step(step: dict[str, Any], path: str) -> Iterator[str]:
+    yield from _drop(step, path)
+    yield from _drop(step.get("usage"), f"{path}.usage")
+    calls = step.get("calls")
+    for number, call in enumerate(calls if isinstance(calls, list) else ()):
+        yield from _drop(call, f"{path}.calls[{number}]")
+
+
+def _drop(holder: Any, path: str) -> Iterator[str]:
+    if isinstance(holder, dict):
+        for key in [key for key in holder if key in _BOUNDS and _is_bad(holder[key], key)]:
+            yield f"{path}.{key}: {clip(holder.pop(key), 40)} was dropped: no number it can hold"
+
+
+def _is_bad(value: Any, key: str) -> bool:
+    low, high, whole = _BOUNDS[key]
+    if isinstance(value, str):  # a number of too many digits to be one
+        return len(value) > _DIGITS and value.lstrip("-").isdecimal()
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return not low <= value <= high or (whole and value != int(value))
 
 
 _AT: Final = " - at $"
@@ -195,7 +264,8 @@ def trajectory_of(value: Any) -> Trajectory:
     Raises
     ------
     BadPayloadError
-        If a field is missing, unknown or of the wrong type; ``path`` names it.
+        If a field is missing, unknown or of the wrong type, or an object is no JSON; ``path``
+        names it.
 
     Examples
     --------
@@ -211,7 +281,34 @@ def trajectory_of(value: Any) -> Trajectory:
         raise BadPayloadError("$", "a key, or a word out of a fixed list, is no text") from None
     except RecursionError:
         raise BadPayloadError("$", "nested too deeply") from None
+    for path, free in _free(found):
+        if not is_fit(free):
+            _refuse_no_json(free, path, 0)
     return _trajectory(found, None)
+
+
+def _free(record: _Record) -> Iterator[tuple[str, Any]]:
+    """Yield what may hold any JSON, with its place."""
+    yield "$.config", record.config
+    for number, step in enumerate(record.steps):
+        yield f"$.steps[{number}].state", step.state
+        for place, call in enumerate(step.calls):
+            yield f"$.steps[{number}].calls[{place}].arguments", call.arguments
+
+
+def _refuse_no_json(value: Any, path: str, depth: int) -> None:
+    if value is None or isinstance(value, (str, int, float)) or depth > DEEPEST:
+        return
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise BadPayloadError(path, f"the key {clip(repr(key), 60)} is no text")
+            _refuse_no_json(item, f"{path}.{repair(key)}", depth + 1)
+    elif isinstance(value, (list, tuple)):
+        for number, item in enumerate(value):
+            _refuse_no_json(item, f"{path}[{number}]", depth + 1)
+    else:
+        raise BadPayloadError(path, f"{type(value).__name__} is not JSON")
 
 
 def _trajectory(found: _Record, record: str | None) -> Trajectory:
