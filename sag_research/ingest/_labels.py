@@ -333,18 +333,14 @@ _KEYS: Final[tuple[KeyKind, ...]] = ("run_id", "path", "task_id")
 
 def _read_csv(source: Source, name: str, refused: list[str]) -> list[Label]:
     text = source.bytes().decode("utf-8-sig", "surrogateescape")
-    reader = csv.DictReader(io.StringIO(repair(text), newline=""), restkey="", restval="")
-    try:
-        rows = [(reader.line_num, row) for row in reader]
-        names = [column.strip() for column in reader.fieldnames or ()]
-    except csv.Error as error:
-        raise LabelError(f"{name}: a damaged CSV", why=str(error)) from None
+    faults: list[LabelError] = []
+    rows, names = _rows(repair(text), name, faults)
     columns = {_ALIASES.get(column, column) for column in names}
     kind: KeyKind | None = next((key for key in _KEYS if key in columns), None)
     if kind is None or "outcome" not in columns:
         raise _without_columns(name, names)
     _refuse_twins(names, rows, name)
-    labels, faults = [], []
+    labels = []
     for line, row in rows:
         try:
             labels.append(_of_row(_cells(row), kind, name, line))
@@ -356,9 +352,31 @@ def _read_csv(source: Source, name: str, refused: list[str]) -> list[Label]:
     return labels
 
 
-def _refuse_twins(
-    names: Sequence[str], rows: Sequence[tuple[int, dict[str, Any]]], name: str
-) -> None:
+_Row: TypeAlias = tuple[int, dict[str, Any]]
+"""The number of a row's last line, and its cells by column."""
+
+
+def _rows(text: str, name: str, faults: list[LabelError]) -> tuple[list[_Row], list[str]]:
+    """Read the rows that can be read, and the names of the columns."""
+    reader = csv.DictReader(io.StringIO(text, newline=""), restkey="", restval="")
+    rows: list[_Row] = []
+    try:
+        names = [column.strip() for column in reader.fieldnames or ()]
+    except csv.Error as error:
+        raise LabelError(f"{name} line 1: a damaged CSV", why=str(error)) from None
+    while True:
+        try:
+            row = next(reader)
+        except StopIteration:
+            return rows, names
+        except csv.Error as error:
+            where = f"{name} line {reader.reader.line_num}"  # its own number lags behind
+            faults.append(LabelError(f"{where}: a damaged CSV", why=str(error)))
+        else:
+            rows.append((reader.line_num, row))
+
+
+def _refuse_twins(names: Sequence[str], rows: Sequence[_Row], name: str) -> None:
     """Refuse a CSV in which two columns answer one question, unless they agree."""
     twice = [column for column in _COLUMNS if names.count(column) > 1]
     if twice:

@@ -518,3 +518,13 @@ def test_the_beginning_of_an_id_that_fits_two_runs_is_not_guessed(store, tmp_pat
     report = label(store, tmp_path, f"run_id,outcome\nb,1\n{runs[3][:4]},1\n,1\nzz,1\n")
     assert report.ambiguous == [("b", [runs[0], runs[2]])]
     assert (report.applied, report.unmatched) == (1, 2)
+
+
+def test_a_cell_that_is_too_long_costs_its_row(tmp_path):
+    text = f"task_id,outcome,detail\na,1,\nb,1,{'x' * 200_000}\nc,0,\n"
+    labels = read_labels(write(tmp_path / "l/x.csv", text.encode()))
+    assert said(labels) == {"a": SUCCESS, "c": FAILURE}
+    (fault,) = labels.refused
+    assert fault.startswith("l/x.csv line 3: a damaged CSV (field larger")
+    with pytest.raises(LabelError, match="a damaged CSV"):
+        read_labels(write(tmp_path / "y.csv", b"task_id,outcome," + b"x" * 200_000 + b"\na,1\n"))

@@ -1,0 +1,55 @@
+"""What the log holds of sources and outcomes; events of another shape count for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+import msgspec
+
+from sag_research.log import SQLiteEventStore
+from sag_research.model import WORKSPACE_RUN, Outcome
+
+__all__ = ["SourceRead", "outcomes_in_log", "sources_in_log"]
+
+T = TypeVar("T")
+
+
+class SourceRead(msgspec.Struct):
+    """What an event ``source.read`` says, as far as an ingest needs it."""
+
+    path: str
+    root: str
+    status: str
+    digest: str | None = None
+    source_id: str | None = None
+    format: str | None = None
+    reason: str | None = None
+
+
+class _About(msgspec.Struct):
+    run: str
+
+
+def sources_in_log(store: SQLiteEventStore, after: int = 0) -> Iterator[tuple[int, SourceRead]]:
+    """Yield what was said of sources behind a position of the workspace's run, with positions."""
+    if store.has_run(WORKSPACE_RUN):
+        for event in store.read(WORKSPACE_RUN, after + 1, types=("source.read",)):
+            if (said := _as(event.payload, SourceRead)) is not None:
+                yield event.position or 0, said
+
+
+def outcomes_in_log(store: SQLiteEventStore) -> Iterator[tuple[str, Outcome]]:
+    """Yield what was said of runs, in the order in which it was said."""
+    if store.has_run(WORKSPACE_RUN):
+        for event in store.read(WORKSPACE_RUN, types=("outcome.recorded",)):
+            about, outcome = _as(event.payload, _About), _as(event.payload, Outcome)
+            if about is not None and outcome is not None:
+                yield about.run, outcome
+
+
+def _as(payload: object, shape: type[T]) -> T | None:
+    try:
+        return msgspec.convert(payload, shape)
+    except msgspec.ValidationError:  # anyone may write any event: such a one costs itself alone
+        return None
