@@ -143,7 +143,9 @@ def ingest(
         _print_json(report.to_dict())
     else:
         _print_ingest(report)
-    return REJECTED if report.rejected or report.refused_records else 0
+    refused_labels = report.labels is not None and report.labels.refused
+    partly = report.rejected or report.refused_records or refused_labels
+    return REJECTED if partly else 0
 
 
 def _print_ingest(report: Any) -> None:

@@ -94,11 +94,14 @@ def encode(payload: Mapping[str, Any]) -> tuple[bytes, dict[bytes, bytes]]:
     >>> encode({"b": 1, "a": "x"})
     (b'{"a":"x","b":1}', {})
     """
-    if not isinstance(payload, Mapping):
-        raise BadPayloadError("$", f"{type(payload).__name__} is no JSON object")
+    plain = payload if type(payload) is dict else None
+    if plain is None:
+        if not isinstance(payload, Mapping):
+            raise BadPayloadError("$", f"{type(payload).__name__} is no JSON object")
+        plain = dict(payload)
     shortener = _Shortener()
     try:
-        return _encoder.encode(shortener.short(payload, 0)), shortener.blobs
+        return _encoder.encode(shortener.object(plain, 1)), shortener.blobs
     except (_Refused, ValueError, TypeError) as error:
         path, why = _locate(payload, "$", 0) or ("$", str(error))
         raise BadPayloadError(path, why) from None
@@ -128,19 +131,27 @@ class _Shortener:
         if depth >= MAX_DEPTH:
             raise _Refused
         if kind is dict:
-            return self._object(value, depth + 1)
+            return self.object(value, depth + 1)
         if isinstance(value, (list, tuple)):
             return [self.short(item, depth + 1) for item in value]
         if isinstance(value, Mapping):
-            return self._object(dict(value), depth + 1)
+            return self.object(dict(value), depth + 1)
         raise _Refused
 
-    def _object(self, value: dict[Any, Any], depth: int) -> dict[str, Any]:
+    def object(self, value: dict[Any, Any], depth: int) -> dict[str, Any]:
+        """Shorten the values of an object; ``depth`` is theirs."""
         short = self.short
         return {
             key if type(key) is str and MARK not in key else _key(key): item
             # most values are short texts or None: no call for them
-            if item is None or (type(item) is str and len(item) < _SURELY_SHORT)
+            if item is None
+            or (
+                type(item) is str
+                and (
+                    len(item) < _SURELY_SHORT
+                    or (len(item) < BLOB_BYTES and item.isascii())  # as many bytes
+                )
+            )
             else short(item, depth)
             for key, item in value.items()
         }

@@ -1025,7 +1025,7 @@ def _written(event: Event, row: tuple[Any, ...], seq: int | None) -> Event:
 def _split_clocks(event: Event) -> tuple[Mapping[str, Any], float | None, float | None]:
     """Take a step's clocks out of its payload: they are envelope, not content."""
     payload = event.payload
-    if event.type != "agent.step" or not isinstance(payload, Mapping):
+    if event.type != "agent.step" or not (type(payload) is dict or isinstance(payload, Mapping)):
         return payload, None, None
     if "started" not in payload and "seconds" not in payload:
         return payload, None, None

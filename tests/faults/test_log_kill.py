@@ -72,7 +72,7 @@ def killed(mode: str, path: Path, name: str, moment: random.Random) -> list[str]
     return text[: text.rfind("\n")].splitlines()
 
 
-# 19 kills of writers at work, each log going on where the last kill left it.
+# 29 kills of writers at work, each log going on where the last kill left it.
 
 
 def test_every_acknowledged_event_survives_a_kill(tmp_path: Path) -> None:
@@ -123,6 +123,47 @@ def test_a_killed_fork_is_whole_or_absent(tmp_path: Path) -> None:
                 own = list(store.read(run.run_id, lo=run.fork_position + 1))
                 assert [e.type for e in own] == ["run.forked"] + ["note.taken"] * 3
                 assert {e.run_id for e in own} == {run.run_id}
+
+
+def test_a_killed_redaction_is_whole_or_absent(tmp_path: Path) -> None:
+    path, moment = tmp_path / "log.sqlite", random.Random(5)
+    for number in range(5):
+        name = f"x{number}"
+        lines = killed("redact", path, name, moment)
+        wrote = sum(line.startswith("wrote") for line in lines)
+        redacted = len(lines) - wrote
+        with SQLiteEventStore(path) as store:
+            assert store.verify().ok
+            events = list(store.read(name, types=["note.taken"]))
+            reasons = [e.payload["redacted"] for e in events if "redacted" in e.payload]
+            whole = [e.payload for e in events if "redacted" not in e.payload]
+            assert reasons == [f"reason {n}" for n in range(len(reasons))]
+            assert len(reasons) - redacted in (0, 1)
+            assert len(events) - wrote in (0, 1)
+            assert whole == [
+                writer.note(name, name, len(reasons)).payload | {"shared": writer.LONG}
+            ] * (len(events) - len(reasons))
+            texts = store._db.execute("SELECT count(*) FROM blobs").fetchone()[0]
+            # one shared text and one of its own for each event that is still whole
+            left = sum("text" in e.payload for e in store.tail())
+            shared = any("shared" in e.payload for e in store.tail())
+            assert texts == left + shared
+
+
+def test_a_killed_copy_is_whole_or_absent(tmp_path: Path) -> None:
+    path, moment = tmp_path / "log.sqlite", random.Random(6)
+    for number in range(5):
+        name = f"c{number}"
+        lines = killed("flatten", path, name, moment)
+        with SQLiteEventStore(path) as store:
+            assert store.verify().ok
+            copies = [run.run_id for run in store.runs() if run.run_id.startswith(f"{name}/")]
+            copies.remove(f"{name}/fork")
+            assert copies == [f"{name}/{n}" for n in range(len(copies))]
+            assert len(copies) - len(lines) in (0, 1)
+            for run_id in copies:
+                assert store.head(run_id) == store.head(f"{name}/fork")
+                assert next(store.read(run_id, lo=2)).payload == {"redacted": "why"}
 
 
 def test_a_log_whose_creator_is_killed_can_be_opened(tmp_path: Path) -> None:

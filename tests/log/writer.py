@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from sag_research.errors import ConflictError
 from sag_research.log import SQLiteEventStore
 from sag_research.model import Event, Run
@@ -62,6 +64,34 @@ def fork(store: SQLiteEventStore, name: str) -> None:
         number += 1
 
 
+def redact(store: SQLiteEventStore, name: str) -> None:
+    """Notes with texts of their own and a shared one, each redacted once it is written."""
+    store.create_run(Run(run_id=name))
+    number = 0
+    while True:
+        written = note(name, name, number)
+        payload = written.payload | {"shared": LONG}
+        event = store.append(replace(written, payload=payload))
+        say("wrote", number)
+        store.redact(name, event.position or 0, f"reason {number}")
+        say("redacted", number)
+        number += 1
+
+
+def flatten(store: SQLiteEventStore, name: str) -> None:
+    """Copies of a fork of 3 * BATCH events, one of them redacted, without end."""
+    store.create_run(Run(run_id=name))
+    store.append_many([note(name, name, n) for n in range(2 * BATCH)])
+    store.fork(name, run_id=f"{name}/fork", at=BATCH)
+    store.append_many([note(f"{name}/fork", name, n) for n in range(2 * BATCH)])
+    store.redact(name, 2, "why")
+    number = 0
+    while True:
+        store.flatten(f"{name}/fork", f"{name}/{number}")
+        say(number)
+        number += 1
+
+
 def race(store: SQLiteEventStore, name: str) -> None:
     """For each position on stdin, try to be the one who gets it."""
     say("ready")
@@ -92,7 +122,10 @@ def create(path: str) -> None:
         say(store.log_id)
 
 
-MODES = {"single": single, "batch": batch, "fork": fork, "race": race, "own": own}
+MODES = {
+    "single": single, "batch": batch, "fork": fork, "redact": redact, "flatten": flatten,
+    "race": race, "own": own,
+}  # fmt: skip
 
 if __name__ == "__main__":
     mode, path, name = sys.argv[1:]
