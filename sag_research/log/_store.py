@@ -39,6 +39,9 @@ from sag_research.model import WORKSPACE_RUN, Event, Run
 __all__ = ["Head", "SQLiteEventStore"]
 
 _PAGE: Final = 1_000
+_PART: Final = 100
+"""Events written by one call: few, for what is made on the way would rouse the garbage collector,
+and it would look through all that the caller holds."""
 _BLOB_CACHE_BYTES: Final = 32 * 2**20
 _KNOWN_BLOBS: Final = 65_536
 _KNOWN_TIPS: Final = 65_536
@@ -89,7 +92,7 @@ class Head(NamedTuple):
     digest: str
 
 
-class _Tip(NamedTuple):
+class _Tip(msgspec.Struct, frozen=True, gc=False):
     """What the next append to a run needs: its row, last position, digest and seal."""
 
     run: int
@@ -98,7 +101,7 @@ class _Tip(NamedTuple):
     seal: bytes
 
 
-class _Content(NamedTuple):
+class _Content(msgspec.Struct, frozen=True, gc=False):
     """What an event holds wherever it is put.
 
     The clocks are ts in ns, started in s, seconds.
@@ -317,16 +320,7 @@ class SQLiteEventStore:
 
     def append(self, event: Event, *, expected: int | None = None) -> Event:
         """Append one event; see :meth:`append_many`."""
-        content = _content(event)
-        with self._lock:
-            if self._depth:  # one statement is whole or absent as it is
-                self._refuse_if_lost()
-                with translated(self.path):
-                    return self._write([(event, content)], expected)[0]
-            if not content.blobs and (written := self._write_at_once(event, content, expected)):
-                return written
-            with self.transaction(), translated(self.path):
-                return self._write([(event, content)], expected)[0]
+        return self.append_many([event], expected=expected)[0]
 
     def append_many(self, events: Iterable[Event], *, expected: int | None = None) -> list[Event]:
         """Append events, all or none.
@@ -352,12 +346,26 @@ class SQLiteEventStore:
         RunNotFoundError, BadPayloadError
             If an event's run is unknown, or the event has no canonical form.
         """
+        if type(events) is list and len(events) == 1:
+            return self._append_one(events[0], expected)
         with self.transaction(), translated(self.path):
             written: list[Event] = []
             given = iter(events)
-            while part := [(event, _content(event)) for event in islice(given, _PAGE)]:
+            while part := [(event, _content(event)) for event in islice(given, _PART)]:
                 written += self._write(part, None if written else expected)
             return written
+
+    def _append_one(self, event: Event, expected: int | None) -> list[Event]:
+        content = _content(event)
+        with self._lock:
+            if self._depth:  # one statement is whole or absent as it is
+                self._refuse_if_lost()
+                with translated(self.path):
+                    return self._write([(event, content)], expected)
+            if not content.blobs and (written := self._write_at_once(event, content, expected)):
+                return [written]
+            with self.transaction(), translated(self.path):
+                return self._write([(event, content)], expected)
 
     def _conflict(self, run_id: str, expected: int, end: int) -> ConflictError | UsageError:
         if not 1 <= expected <= end:
@@ -368,7 +376,7 @@ class SQLiteEventStore:
 
     def _write(self, events: Sequence[tuple[Event, _Content]], expected: int | None) -> list[Event]:
         """Write events inside a transaction; their sequence numbers follow each other."""
-        if len(self._tips) >= _KNOWN_TIPS:  # not later: those of this part are needed
+        if len(self._tips) + len(events) > _KNOWN_TIPS:  # not later: these will be needed
             self._tips.clear()
         try:
             rows: list[tuple[Any, ...]] = []

@@ -407,6 +407,43 @@ class EventStoreConformance(ABC):
             store.fork("r", run_id="c", intervention={"hint": {1}})
         assert not store.has_run("c")
 
+    def test_a_family_is_the_root_and_all_below_it(self, store: Store) -> None:
+        filled(store, "r", 3)
+        filled(store, "apart", 1)
+        store.fork("r", at=2, run_id="c")
+        store.fork("c", at=1, run_id="d")
+        for run_id in ("r", "c", "d"):
+            assert [run.run_id for run in store.family(run_id)] == ["r", "c", "d"]
+        assert [run.run_id for run in store.family("apart")] == ["apart"]
+        with pytest.raises(RunNotFoundError):
+            store.family("nobody")
+
+    def test_a_flat_copy_has_the_same_history_and_no_parent(self, store: Store) -> None:
+        filled(store, "r", 3)
+        store.fork("r", at=2, run_id="c", intervention={"text": LONG})
+        store.append(note("c", 7))
+        copy = store.flatten("c", "flat")
+        assert (copy.parent_id, copy.fork_position) == (None, 0)
+        assert store.head("flat") == store.head("c")
+        assert [e.payload for e in store.read("flat")] == [e.payload for e in store.read("c")]
+        assert {e.run_id for e in store.read("flat")} == {"flat"}
+        store.append(note("flat", 8))
+        assert numbers(store, "flat") == [0, 7, 8]
+        assert store.verify().ok
+
+    def test_a_redacted_event_keeps_its_digest_alone(self, store: Store) -> None:
+        filled(store, "r", 2)
+        written = store.append(Event(run_id="r", type="note.taken", payload={"text": LONG}))
+        store.fork("r", run_id="c")
+        done = store.redact("c", 4, "why")
+        assert (done.removed, done.kept) == (1, 0)
+        assert done.event.payload == {"run": "r", "position": 4, "reason": "why"}
+        [read] = store.read("c", 4, 4)
+        assert (read.payload, read.digest) == ({"redacted": "why"}, written.digest)
+        assert store.verify().ok
+        again = store.append(Event(run_id="c", type="note.taken", payload={"text": LONG}))
+        assert list(store.read("c", again.position or 0)) == [again]
+
     @several_backends
     @given(
         moves=st.lists(

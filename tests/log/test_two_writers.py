@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -45,6 +45,53 @@ def test_writers_in_turn_leave_no_gap(pair: Pair) -> None:
         assert store.append(note(number)).position == number + 2
     assert numbers(pair[0]) == numbers(pair[1]) == list(range(40))
     assert pair[0].verify().ok
+
+
+def test_a_cause_may_be_what_the_other_wrote(pair: Pair) -> None:
+    for number in range(6):
+        store = pair[number % 2]
+        cause = store.head("r").position
+        event = Event(run_id="r", type="note.taken", payload={"n": number}, cause=cause)
+        assert store.append(event).cause == number + 1
+    assert pair[0].verify().ok
+
+
+def test_a_short_event_is_one_statement(pair: Pair) -> None:
+    store, other = pair
+    store.append(note(0))
+    assert len(statements(store, lambda: store.append(note(1)))) == 1
+    other.append(note(2))
+    assert len(statements(store, lambda: store.append(note(3)))) > 1
+    with store.transaction():
+        one = statements(store, lambda: store.append(note(4)))
+    assert [text for text in one if "SAVEPOINT" in text] == []
+    batch = statements(store, lambda: store.append_many([note(5), note(6)]))
+    assert sum("SELECT" in text for text in batch) <= 1
+    assert numbers(other) == list(range(7))
+    assert [e.seq for e in store.tail()] == list(range(1, 9))
+    assert store.verify().ok
+
+
+def statements(store: SQLiteEventStore, work: Callable[[], object]) -> list[str]:
+    seen: list[str] = []
+    store._db.set_trace_callback(seen.append)
+    work()
+    store._db.set_trace_callback(None)
+    return seen
+
+
+def test_a_batch_may_be_made_by_a_generator_that_writes(pair: Pair) -> None:
+    store = pair[0]
+
+    def notes() -> Iterator[Event]:
+        for number in range(3):
+            store.append(note(10 + number))
+            yield note(number)
+
+    written = store.append_many(notes())
+    assert list(store.read("r", lo=written[0].position or 0)) == written
+    assert [e.position for e in store.tail()] == list(range(1, 8))
+    assert store.verify().ok
 
 
 def test_writers_in_turn_by_batch_and_fork(pair: Pair) -> None:
