@@ -1,0 +1,123 @@
+"""What a redaction takes away, and what the log says of it afterwards."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+import zstandard
+
+from sag_research.log import _canonical as canonical
+from sag_research.model import WORKSPACE_RUN, Event
+
+__all__ = ["REDACTED", "Redaction", "parted", "redactions"]
+
+REDACTED: Final = "body.redacted"
+_DIGEST: Final = re.compile(rb'"([0-9a-f]{64})"')
+_REDACTIONS: Final = """
+    SELECT pos, body FROM events
+    WHERE run = (SELECT run FROM runs WHERE uid = ?) AND pos > ?
+      AND type = (SELECT id FROM names WHERE name = ?) AND body IS NOT NULL
+    ORDER BY pos"""
+
+
+class Redaction(msgspec.Struct, frozen=True):
+    """What a redaction did.
+
+    Attributes
+    ----------
+    event : Event
+        The event ``body.redacted`` that it left on the workspace's run.
+    removed : int
+        Number of texts that only the redacted event referred to: they are gone.
+    kept : int
+        Number of texts that other events hold too: they stay, there and in the file.
+    """
+
+    event: Event
+    removed: int
+    kept: int
+
+
+class _Told(NamedTuple):
+    """One event ``body.redacted``: where it stands, and what it says."""
+
+    pos: int
+    run_id: str
+    position: int
+    reason: str
+
+
+def redactions(db: sqlite3.Connection, after: int = 0) -> Iterator[_Told]:
+    """Read what was redacted, off the workspace's events beyond a position."""
+    for pos, body in db.execute(_REDACTIONS, (WORKSPACE_RUN, after, REDACTED)):
+        try:
+            told = canonical.decode(body, lambda digest: _load(db, digest) or b"")
+        except (ValueError, msgspec.DecodeError):
+            continue  # it says nothing that can be read; `verify` finds its digest broken
+        run_id, position = told.get("run"), told.get("position")
+        if isinstance(run_id, str) and type(position) is int:
+            yield _Told(pos, run_id, position, str(told.get("reason", "")))
+
+
+def parted(db: sqlite3.Connection, seq: int, body: bytes) -> tuple[set[bytes], set[bytes]]:
+    """Part the blobs of the event ``seq``: those it alone refers to, and those others need too.
+
+    An event refers to long texts by marks, and by plain digests to blobs and documents, which
+    may refer to others in turn. No index is kept of that, so all bodies are looked through.
+    """
+    mine: set[bytes] = set()
+    for found in _reached(db, [body]):
+        mine |= found
+    mine = {digest for digest in mine if _load(db, digest) is not None}
+    kept: set[bytes] = set()
+    if mine:
+        others = "SELECT body FROM events WHERE seq <> ? AND length(body) > 64"
+        for found in _reached(db, (row[0] for row in db.execute(others, (seq,)))):
+            kept |= found & mine
+            if len(kept) == len(mine):
+                break
+    return mine - kept, kept
+
+
+def _reached(db: sqlite3.Connection, bodies: Iterable[bytes]) -> Iterator[set[bytes]]:
+    """Give the digests that bodies name, and then those that the documents among them name."""
+    seen: set[bytes] = set()
+    todo: list[bytes] = []
+
+    def look(body: bytes) -> set[bytes]:
+        named = {bytes.fromhex(digest.decode()) for digest in _DIGEST.findall(body)}
+        documents = named - canonical.marked([body]) - seen
+        seen.update(documents)
+        todo.extend(documents)
+        return named
+
+    yield from map(look, bodies)
+    while todo:
+        if (document := _load(db, todo.pop())) is not None and _is_object(document):
+            yield look(document)
+
+
+def _is_object(data: bytes) -> bool:
+    if not data.startswith(b"{"):
+        return False
+    try:
+        msgspec.json.decode(data)
+    except (ValueError, msgspec.DecodeError):
+        return False
+    return True
+
+
+def _load(db: sqlite3.Connection, digest: bytes) -> bytes | None:
+    query = "SELECT enc, size, data FROM blobs WHERE digest = ?"
+    row = db.execute(query, (digest,)).fetchone()
+    if row is None or row[2] is None:
+        return None
+    enc, size, data = row
+    try:
+        return zstandard.ZstdDecompressor().decompress(data, size) if enc else data
+    except zstandard.ZstdError:
+        return b""  # damaged, but there
