@@ -110,6 +110,8 @@ def _print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], width: i
 
 
 def _cell(value: Any, width: int = 100) -> str:
+    if isinstance(value, float):
+        value = f"{value:.6g}"
     return "" if value is None else visible(clip(value, width))
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import sqlite3
 import threading
-import time
 import uuid
 import weakref
 from collections import OrderedDict
@@ -25,12 +23,12 @@ from sag_research.errors import (
     BadPayloadError,
     ConflictError,
     RunExistsError,
-    RunNotFoundError,
     SchemaError,
     StoreError,
     UsageError,
 )
 from sag_research.log import _canonical as canonical
+from sag_research.log import _rows as shape
 from sag_research.log._connection import connect, translated
 from sag_research.log._redact import REDACTED, Redaction, parted, redactions
 from sag_research.log._verify import VerifyReport, verify_log
@@ -45,10 +43,6 @@ and it would look through all that the caller holds."""
 _BLOB_CACHE_BYTES: Final = 32 * 2**20
 _KNOWN_BLOBS: Final = 65_536
 _KNOWN_TIPS: Final = 65_536
-_INT64_END: Final = 2**63
-_SECOND: Final = 10**9  # in ns; dividing two whole numbers rounds once
-_CREATED_FIELDS: Final = ("kind", "goal", "task_id", "dataset", "repo", "agent", "model", "config")
-_CLOCKS: Final = ("started", "seconds")
 
 _TRANSACTION: Final = ("BEGIN IMMEDIATE", "COMMIT", ("ROLLBACK",))
 _SAVEPOINT: Final = ("SAVEPOINT part", "RELEASE part", ("ROLLBACK TO part", "RELEASE part"))
@@ -99,17 +93,6 @@ class _Tip(msgspec.Struct, frozen=True, gc=False):
     pos: int
     digest: bytes
     seal: bytes
-
-
-class _Content(msgspec.Struct, frozen=True, gc=False):
-    """What an event holds wherever it is put.
-
-    The clocks are ts in ns, started in s, seconds.
-    """
-
-    body: bytes
-    blobs: dict[bytes, bytes]
-    clocks: tuple[int, float | None, float | None]
 
 
 class _Segment(NamedTuple):
@@ -290,15 +273,15 @@ class SQLiteEventStore:
         """
         if run.parent_id is not None:
             raise UsageError("create_run does not make forks", fix="use store.fork(parent, at=…)")
-        payload = {name: getattr(run, name) for name in _CREATED_FIELDS if getattr(run, name)}
+        payload = {name: getattr(run, name) for name in shape.CREATED_FIELDS if getattr(run, name)}
         with self.transaction(), translated(self.path):
             created = self._insert_run(run, None, 0, None)
             self.append(Event(run_id=run.run_id, type="run.created", actor="log", payload=payload))
         return created
 
     def _insert_run(self, run: Run, parent: int | None, fork_pos: int, digest: bytes | None) -> Run:
-        _check_run(run)
-        created_ns = _nanoseconds(run.created_at, "created_at")
+        shape.check_run(run)
+        created_ns = shape.nanoseconds(run.created_at, "created_at")
         root, depth = None, 0
         if parent is not None:
             above = "SELECT root, depth + 1 FROM runs WHERE run = ?"
@@ -316,7 +299,7 @@ class SQLiteEventStore:
             raise RunExistsError(
                 f"run {run.run_id!r} is already in the log", fix="choose another run id"
             ) from None
-        return replace(run, created_at=created_ns / _SECOND, fork_position=fork_pos)
+        return replace(run, created_at=created_ns / shape.SECOND, fork_position=fork_pos)
 
     def append(self, event: Event, *, expected: int | None = None) -> Event:
         """Append one event; see :meth:`append_many`."""
@@ -351,12 +334,12 @@ class SQLiteEventStore:
         with self.transaction(), translated(self.path):
             written: list[Event] = []
             given = iter(events)
-            while part := [(event, _content(event)) for event in islice(given, _PART)]:
+            while part := [(event, shape.content(event)) for event in islice(given, _PART)]:
                 written += self._write(part, None if written else expected)
             return written
 
     def _append_one(self, event: Event, expected: int | None) -> list[Event]:
-        content = _content(event)
+        content = shape.content(event)
         with self._lock:
             if self._depth:  # one statement is whole or absent as it is
                 self._refuse_if_lost()
@@ -374,7 +357,9 @@ class SQLiteEventStore:
             )
         return ConflictError(run_id, expected, next(self.read(run_id, expected, expected)))
 
-    def _write(self, events: Sequence[tuple[Event, _Content]], expected: int | None) -> list[Event]:
+    def _write(
+        self, events: Sequence[tuple[Event, shape.Content]], expected: int | None
+    ) -> list[Event]:
         """Write events inside a transaction; their sequence numbers follow each other."""
         if len(self._tips) + len(events) > _KNOWN_TIPS:  # not later: these will be needed
             self._tips.clear()
@@ -385,7 +370,7 @@ class SQLiteEventStore:
                 if expected is not None and not rows and tip.pos + 1 != expected:
                     raise self._conflict(event.run_id, expected, tip.pos)
                 rows.append(self._row(event, content, tip))
-                self._tips[event.run_id] = _Tip(tip.run, *_end(rows[-1]))
+                self._tips[event.run_id] = _Tip(tip.run, *shape.end(rows[-1]))
             for _, content in events:
                 for digest, data in content.blobs.items():
                     self._keep_blob(digest, data)
@@ -395,11 +380,13 @@ class SQLiteEventStore:
             raise
         before = self._one("SELECT last_insert_rowid()") - len(rows)
         return [
-            _written(event, row, before + number)
+            shape.written(event, row, before + number)
             for number, ((event, _), row) in enumerate(zip(events, rows, strict=True), 1)
         ]
 
-    def _write_at_once(self, event: Event, content: _Content, expected: int | None) -> Event | None:
+    def _write_at_once(
+        self, event: Event, content: shape.Content, expected: int | None
+    ) -> Event | None:
         """Write an event as a transaction of one statement, where that is enough.
 
         It is not if the run's end or a name is unknown here, or another writer was faster: the
@@ -422,10 +409,10 @@ class SQLiteEventStore:
         except sqlite3.Error as error:
             with translated(self.path):
                 raise error
-        self._tips[event.run_id] = _Tip(tip.run, *_end(row))
-        return _written(event, row, cursor.lastrowid)
+        self._tips[event.run_id] = _Tip(tip.run, *shape.end(row))
+        return shape.written(event, row, cursor.lastrowid)
 
-    def _row(self, event: Event, content: _Content, tip: _Tip) -> tuple[Any, ...]:
+    def _row(self, event: Event, content: shape.Content, tip: _Tip) -> tuple[Any, ...]:
         """Make an event's row, chained to the run's end."""
         pos, cause, frame = tip.pos + 1, event.cause, event.frame
         if cause is not None and not (type(cause) is int and 1 <= cause < pos):
@@ -447,7 +434,7 @@ class SQLiteEventStore:
         row = self._db.execute("SELECT run, fork_pos FROM runs WHERE uid = ?", (run_id,)).fetchone()
         if row is None:
             if run_id != WORKSPACE_RUN:
-                raise _not_found(run_id)
+                raise shape.not_found(run_id)
             self.create_run(Run(run_id=WORKSPACE_RUN, kind="workspace"))
             return self._tips[run_id]
         tip = self._tips[run_id] = self._read_tip(*row)
@@ -465,7 +452,7 @@ class SQLiteEventStore:
     def _name(self, name: str, field: str) -> int:
         number = self._names.get(name) if type(name) is str else None
         if number is None:
-            if not _is_clean(name) or not name:
+            if not shape.is_clean(name) or not name:
                 raise BadPayloadError(field, f"{name!r} is no clean text")
             self._db.execute("INSERT OR IGNORE INTO names (name) VALUES (?)", (name,))
             number = self._one("SELECT id FROM names WHERE name = ?", name)
@@ -564,7 +551,7 @@ class SQLiteEventStore:
         """
         found = self._runs("WHERE r.uid = ?", run_id)
         if not found:
-            raise _not_found(run_id)
+            raise shape.not_found(run_id)
         return found[0]
 
     def runs(self) -> list[Run]:
@@ -590,7 +577,7 @@ class SQLiteEventStore:
         with self._lock, translated(self.path):
             rows = self._db.execute(query, parameters).fetchall()
             blobs = self._fetch(canonical.marked(row[-1] for row in rows if row[-1]))
-        return [_run_from_row(row, blobs) for row in rows]
+        return [shape.run_from_row(row, blobs) for row in rows]
 
     def head(self, run_id: str) -> Head:
         """Return the last position of a run and the digest of its whole history."""
@@ -599,7 +586,7 @@ class SQLiteEventStore:
                 "SELECT run, fork_pos FROM runs WHERE uid = ?", (run_id,)
             ).fetchone()
             if row is None:
-                raise _not_found(run_id)
+                raise shape.not_found(run_id)
             tip = self._read_tip(*row)
         return Head(tip.pos, tip.digest.hex())
 
@@ -641,7 +628,7 @@ class SQLiteEventStore:
         query = "SELECT run, fork_pos FROM runs WHERE uid = ?"
         row = self._db.execute(query, (run_id,)).fetchone()
         if row is None:
-            raise _not_found(run_id)
+            raise shape.not_found(run_id)
         end = self._read_tip(*row).pos
         return self._segments(row[0], end if hi is None else min(index(hi), end))
 
@@ -736,7 +723,7 @@ class SQLiteEventStore:
             blobs = self._fetch(canonical.marked(row[10] for row in rows if row[10]))
             empty = any(row[10] is None for row in rows)
             reasons = self._redacted() if empty else {}
-        return _events_from_rows(rows, blobs, reasons, strict)
+        return shape.events_from_rows(rows, blobs, reasons, strict)
 
     def _redacted(self) -> Mapping[tuple[str, int], str]:
         """Say why bodies are gone, by run and position; what is known is not read again."""
@@ -853,7 +840,7 @@ class SQLiteEventStore:
         """
         found = self._runs(_IN_FAMILY, run_id)
         if not found:
-            raise _not_found(run_id)
+            raise shape.not_found(run_id)
         return found
 
     def flatten(self, run_id: str, new_id: str | None = None) -> Run:
@@ -1003,156 +990,8 @@ class SQLiteEventStore:
     def _run_number(self, run_id: str) -> int:
         row = self._db.execute("SELECT run FROM runs WHERE uid = ?", (run_id,)).fetchone()
         if row is None:
-            raise _not_found(run_id)
+            raise shape.not_found(run_id)
         return int(row[0])
 
     def _one(self, query: str, *parameters: Any) -> Any:
         return self._db.execute(query, parameters).fetchone()[0]
-
-
-def _not_found(run_id: str) -> RunNotFoundError:
-    return RunNotFoundError(f"no run {run_id!r} in the log", fix="list the runs with `sag runs`")
-
-
-def _content(event: Event) -> _Content:
-    payload, started, seconds = _split_clocks(event)
-    body, blobs = canonical.encode(payload)
-    ts_ns = time.time_ns() if event.ts is None else _nanoseconds(event.ts, "ts")
-    return _Content(body, blobs, (ts_ns, started, seconds))
-
-
-def _end(row: tuple[Any, ...]) -> tuple[int, bytes, bytes]:
-    """Position, digest and seal of a row of the table ``events``."""
-    return row[1], row[11], row[12]
-
-
-def _written(event: Event, row: tuple[Any, ...], seq: int | None) -> Event:
-    return replace(event, position=row[1], seq=seq, ts=row[6] / _SECOND, digest=row[11].hex())
-
-
-def _split_clocks(event: Event) -> tuple[Mapping[str, Any], float | None, float | None]:
-    """Take a step's clocks out of its payload: they are envelope, not content."""
-    payload = event.payload
-    if event.type != "agent.step" or not (type(payload) is dict or isinstance(payload, Mapping)):
-        return payload, None, None
-    if "started" not in payload and "seconds" not in payload:
-        return payload, None, None
-    rest = {key: value for key, value in payload.items() if key not in _CLOCKS}
-    started, seconds = (_clock(payload.get(name), f"$.{name}") for name in _CLOCKS)
-    return rest, started, seconds
-
-
-def _clock(value: object, path: str) -> float | None:
-    """Check a number of seconds; a float, so that the file gives back what was sealed."""
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise BadPayloadError(path, f"{type(value).__name__} is no number of seconds")
-    if abs(value) >= _INT64_END or not math.isfinite(value):
-        raise BadPayloadError(path, "no finite number of seconds")
-    return float(value) + 0.0  # SQLite gives -0.0 back as 0.0
-
-
-def _nanoseconds(value: float | None, path: str) -> int:
-    """Turn seconds since the epoch into whole nanoseconds; ``None`` is now."""
-    seconds = _clock(value, path)
-    if seconds is None:
-        return time.time_ns()
-    if abs(seconds) >= _INT64_END // _SECOND:
-        raise BadPayloadError(path, f"{value} is no time within 292 years of 1970")
-    fraction, whole = math.modf(seconds)  # apart, for a product of the whole would be rounded
-    return int(whole) * _SECOND + round(fraction * _SECOND)
-
-
-def _is_clean(text: object) -> bool:
-    if type(text) is not str or "\x00" in text:
-        return False
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _check_run(run: Run) -> None:
-    """Refuse an envelope that the file could not give back as it is."""
-    faults = {
-        "run_id": _is_clean(run.run_id) and run.run_id != "",
-        "label": _is_clean(run.label),
-        "source_id": run.source_id is None or _is_clean(run.source_id),
-        "attempt": run.attempt is None
-        or (type(run.attempt) is int and abs(run.attempt) < _INT64_END),
-    }
-    for field, good in faults.items():
-        if not good:
-            raise UsageError(f"a run cannot have {field} {getattr(run, field)!r}")
-
-
-def _events_from_rows(
-    rows: Sequence[tuple[Any, ...]],
-    blobs: Mapping[bytes, bytes],
-    reasons: Mapping[tuple[str, int], str],
-    strict: bool,
-) -> list[Event]:
-    """Make events; at one that cannot be read, stop before it, or raise if it is the first."""
-    events: list[Event] = []
-    for row in rows:
-        try:
-            event = _event_from_row(row, blobs)
-            if row[10] is None:
-                event = replace(event, payload=_emptied(row, reasons) | event.payload)
-            events.append(event)
-        except (KeyError, ValueError, msgspec.DecodeError) as error:
-            if not strict:
-                blank = _event_from_row((*row[:10], None, row[11]), blobs)
-                events.append(replace(blank, payload={"unreadable": _why(error)}))
-                continue
-            if events:
-                break
-            what = f"event {row[2]} of run {row[1]!r} (number {row[0]} of the log)"
-            raise _unreadable(what, error) from error
-    return events
-
-
-def _emptied(row: tuple[Any, ...], reasons: Mapping[tuple[str, int], str]) -> dict[str, Any]:
-    """Say what became of a body that is gone."""
-    reason = reasons.get((row[1], row[2]))
-    return {"unreadable": "missing: the body is gone"} if reason is None else {"redacted": reason}
-
-
-def _why(error: Exception) -> str:
-    return "a text of it is missing or damaged" if isinstance(error, KeyError) else str(error)
-
-
-def _unreadable(what: str, error: Exception) -> StoreError:
-    return StoreError(f"{what} cannot be read", why=_why(error), fix="run `sag verify`")
-
-
-def _event_from_row(row: tuple[Any, ...], blobs: Mapping[bytes, bytes]) -> Event:
-    seq, run_id, pos, type_, actor, cause, frame, ts_ns, started, seconds, body, digest = row
-    payload = {} if body is None else canonical.decode(body, blobs.__getitem__)
-    if started is not None:
-        payload["started"] = started
-    if seconds is not None:
-        payload["seconds"] = seconds
-    return Event(
-        run_id=run_id, type=type_, payload=payload, actor=actor, cause=cause, frame=frame,
-        ts=ts_ns / _SECOND, position=pos, seq=seq, digest=digest.hex(),
-    )  # fmt: skip
-
-
-_UNREADABLE: Final = b"(unreadable; see `sag verify`)"
-"""Stands for a text of a run's description that the log has lost: one run must not cost all."""
-
-
-def _run_from_row(row: tuple[Any, ...], blobs: Mapping[bytes, bytes]) -> Run:
-    uid, parent, fork_pos, label, attempt, source_id, created_ns, body = row
-    try:
-        about = {} if body is None else canonical.decode(body, lambda d: blobs.get(d, _UNREADABLE))
-    except (ValueError, msgspec.DecodeError):
-        about = {"goal": _UNREADABLE.decode()}
-    known = {name: about[name] for name in _CREATED_FIELDS if name in about}
-    return Run(
-        run_id=uid, parent_id=parent, fork_position=fork_pos, label=label, attempt=attempt,
-        source_id=source_id, created_at=created_ns / _SECOND, **known,
-    )  # fmt: skip
