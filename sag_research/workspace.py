@@ -21,9 +21,9 @@ from sag_research.extract import EntityExtractor
 from sag_research.ingest import IngestReport, LabelReport, add, apply_labels, ingest, read_labels
 from sag_research.lab import bundled
 from sag_research.llm import RecordedCalls, recorded_calls
-from sag_research.log import SQLiteEventStore, VerifyReport
+from sag_research.log import Redaction, SQLiteEventStore, VerifyReport
 from sag_research.model import WORKSPACE_RUN, Run
-from sag_research.runtime import Lineage, RunDiff, diff, lineage
+from sag_research.runtime import Lineage, ReplayReport, RunDiff, diff, lineage, replay
 from sag_research.viz import report_page, report_tables
 from sag_research.viz import scene as graph_scene
 from sag_research.warehouse import QueryResult, SyncReport, Warehouse, step_table
@@ -428,6 +428,34 @@ class Workspace:
     def recorded_calls(self, run: str) -> RecordedCalls:
         """List a run's recorded calls: what was asked, live or reused, and what it cost."""
         return recorded_calls(self.store, self.resolve(run))
+
+    def replay(self, run: str, what: Any, *, strict: bool = True, **options: Any) -> ReplayReport:
+        """Run behaviours or an agent again against a recording; see :func:`sag_research.replay`.
+
+        Parameters
+        ----------
+        run : str
+            As :meth:`resolve` takes it.
+        what : ReactiveRuntime, behaviours, or callable ``agent(ctx)``
+        strict : bool
+            Raise at the first divergence instead of reporting it.
+        """
+        return replay(self.store, self.resolve(run), what, strict=strict, **options)
+
+    def flatten(self, run: str, new_id: str | None = None) -> Run:
+        """Copy a fork's whole lineage into a run of its own; the digests stay equal."""
+        return self.store.flatten(self.resolve(run), new_id)
+
+    def redact(self, run: str, position: int, reason: str = "") -> Redaction:
+        """Take an event's text out of the log for good, and build the warehouse without it.
+
+        The digest stays, so :meth:`verify` still holds. Segments that readers may still be
+        using are removed ten minutes later, with the next sync.
+        """
+        redaction = self.store.redact(self.resolve(run), position, reason)
+        if self.path is not None:
+            self.rebuild()
+        return redaction
 
     def verify(self, run: str | None = None) -> VerifyReport:
         """Check that the log is what was written."""

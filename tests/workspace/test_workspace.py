@@ -206,3 +206,25 @@ def test_forks_are_compared_and_listed(ws: sag.Workspace) -> None:
     assert {row.status for row in found.rows} <= {"changed", "only_a", "only_b"}
     assert ws.lineage(child).table_.run_id.tolist() == [run, "child"]
     assert len(ws.recorded_calls(child)) == 0
+
+
+def test_a_redacted_text_is_gone_from_log_and_warehouse(ws: sag.Workspace) -> None:
+    secret = "the-password-is-swordfish " * 40
+    run = ws.add(record("t1", steps=[{"action": "cat .env", "observation": secret}]))
+    ws.sync()
+    assert ws.sql("SELECT count(*) FROM steps WHERE observation LIKE '%swordfish%'").rows() == [
+        (1,)
+    ]
+    ws.redact(run, 2, "a secret")
+    assert ws.sql("SELECT count(*) FROM steps WHERE observation LIKE '%swordfish%'").rows() == [
+        (0,)
+    ]
+    assert "swordfish" not in ws.steps(run).to_string()
+    assert ws.verify().ok
+
+
+def test_a_flattened_fork_has_the_same_digest(ws: sag.Workspace) -> None:
+    child = ws.fork(ws.add(record("t1")), step=0)
+    flat = ws.flatten(child.run_id, "flat")
+    assert flat.parent_id is None
+    assert ws.store.head("flat").digest == ws.store.head(child.run_id).digest
