@@ -91,13 +91,16 @@ def plain_steps(data: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def race(folder: Path, rounds: int, scratch: Path, pattern: str = "*.traj") -> dict[str, Any]:
+def race(
+    folder: Path, rounds: int, scratch: Path, kinds: list[str], pattern: str = "*.traj"
+) -> dict[str, Any]:
     """Run both on each chunk of files, taking turns to begin."""
     rules = peer_rules()
-    rates: dict[str, list[float]] = {"ours": [], "rows": [], "events": []}
+    rates: dict[str, list[float]] = {name: [] for name in ("ours", *kinds)}
     for number, paths in enumerate(_corpus.chunks(folder, rounds, pattern)):
         steps: dict[str, int] = {}
-        order = [*rates][number % 3 :] + [*rates][: number % 3]
+        turn = number % len(rates)
+        order = [*rates][turn:] + [*rates][:turn]
         for name in order:
             place = scratch / f"{name}-{number}"
             start = time.perf_counter()
@@ -105,10 +108,10 @@ def race(folder: Path, rounds: int, scratch: Path, pattern: str = "*.traj") -> d
             rates[name].append(1 / (time.perf_counter() - start))
             steps[name] = work
             shutil.rmtree(place)
-        if steps["ours"] < steps["rows"]:
+        if steps["ours"] < steps[kinds[0]]:
             raise SystemExit(f"ours lost steps: {steps}")
         for name in rates:
-            rates[name][-1] *= steps["rows"]
+            rates[name][-1] *= steps[kinds[0]]
     result: dict[str, Any] = {"rounds": len(rates["ours"])}
     for name, values in rates.items():
         result[f"{name}_steps_per_s"] = statistics.median(values)
@@ -170,13 +173,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--files", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--peers", default="rows,events", help="kinds of the straightforward way")
     parser.add_argument("--quick", action="store_true", help="600 files, 3 rounds")
     options = parser.parse_args()
     n, rounds = (600, 3) if options.quick else (options.files, options.rounds)
     real = Path(os.environ["SAG_REAL_DATA"]) if "SAG_REAL_DATA" in os.environ else None
     scratch = Path(tempfile.mkdtemp(prefix="sag-bench-"))
     try:
-        result = measure(n, rounds, real, scratch)
+        result = measure(n, rounds, real, scratch, options.peers.split(","))
     finally:
         shutil.rmtree(scratch)
     RESULTS.mkdir(exist_ok=True)
@@ -185,7 +189,9 @@ def main() -> None:
     print_result(result)
 
 
-def measure(n: int, rounds: int, real: Path | None, scratch: Path) -> dict[str, Any]:
+def measure(
+    n: int, rounds: int, real: Path | None, scratch: Path, kinds: list[str]
+) -> dict[str, Any]:
     """Make the files and measure everything."""
     templates = _corpus.originals(real)
     few, many = scratch / "few", scratch / "many"
@@ -196,7 +202,7 @@ def measure(n: int, rounds: int, real: Path | None, scratch: Path) -> dict[str, 
         "bytes": size,
         "templates": len(templates),
         "source": "bundled set" if real is None else "real SWE-agent files",
-        "generated": race(many, rounds, scratch),
+        "generated": race(many, rounds, scratch, kinds),
         "stages_s": stages(next(_corpus.chunks(many, max(1, n // 1000))), scratch),
         "peak_memory_mib": {
             str(n // 10): peak_memory(few, scratch),
@@ -205,7 +211,7 @@ def measure(n: int, rounds: int, real: Path | None, scratch: Path) -> dict[str, 
     }
     if real is not None:
         mini = real / "mini_swe_agent_v1_gemini3pro_verified" / "trajs"
-        result["real"] = race(mini, 3, scratch, "*.traj.json*")
+        result["real"] = race(mini, 3, scratch, kinds, "*.traj.json*")
     return result
 
 
@@ -216,7 +222,7 @@ def print_result(result: dict[str, Any]) -> None:
         if name in result:
             r = result[name]
             print(f"{name:>10}: ours {r['ours_steps_per_s']:,.0f} steps/s ({r['rounds']} rounds)")
-            for kind in ("rows", "events"):
+            for kind in [k for k in ("rows", "events") if f"ratio_to_{k}" in r]:
                 low, high = r[f"ratio_to_{kind}_range"]
                 print(
                     f"{'':>12}straightforward, mentions as {kind}: "
