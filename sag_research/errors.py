@@ -12,7 +12,9 @@ __all__ = [
     "ConflictError",
     "FormatError",
     "LabelError",
+    "LeakError",
     "MissingDataError",
+    "NotEnoughDataError",
     "QueryError",
     "RunExistsError",
     "RunNotFoundError",
@@ -136,3 +138,11 @@ class QueryError(SagError):
 
 class MissingDataError(SagError):
     """A bundled data set or an optional package is not there."""
+
+
+class NotEnoughDataError(SagError):
+    """The data cannot carry the number that was asked for."""
+
+
+class LeakError(SagError):
+    """A number would be computed on data that the model has seen."""
