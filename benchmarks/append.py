@@ -1,4 +1,4 @@
-"""What appending costs, beside a bare loop over the same rows, and beside other event stores.
+"""What appending and reading cost, beside bare loops over the same rows and other event stores.
 
     python benchmarks/append.py [--events 20000] [--rounds 7] [--quick]
 
@@ -8,7 +8,11 @@ loop with the rows' JSON and digests made on the way: the floor for a log that c
 ActiveGraph's store and the recorder of ``eventsourcing`` (``pip install --no-deps activegraph
 eventsourcing``), which chain no digests; one that is not installed is left out, and said to be. All
 contenders take turns, in an order that changes; a ratio is the median of the rounds' ratios to the
-bare loop. Written to ``benchmarks/results/append.json``; absolute figures depend on the disk.
+bare loop.
+
+Reading is held against a plain loop too: it selects the same columns, parses the JSON, and fetches
+and unpacks the long texts of each page, but puts none where it belongs and makes no events. Written
+to ``benchmarks/results/append.json``; absolute figures depend on the disk.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import json
 import os
 import platform
 import random
+import re
 import sqlite3
 import statistics
 import tempfile
@@ -31,6 +36,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
+import zstandard
 
 from sag_research.log import SQLiteEventStore
 from sag_research.model import Event, Run
@@ -166,6 +172,88 @@ def eventsourcing(path: Path, given: Sequence[Payload], synchronous: str, batch:
     return seconds
 
 
+def steps(count: int, seed: int) -> list[Payload]:
+    """Turns of an agent as they are ingested: one call each, observations short and long.
+
+    Half of the observations are below 0.7 KB and one in ten is above 4 KB; thoughts have 0.2 KB.
+    """
+    text = random.Random(seed)
+    words = [f"{text.getrandbits(36):x}" for _ in range(2_000)]
+    made = []
+    for n in range(count):
+        thought = " ".join(text.choices(words, k=20))
+        action = f"sed -n {n},{n + 9}p package/module_{n % 40}.py"
+        observation = " ".join(text.choices(words, k=1 + int(text.lognormvariate(4.2, 1.4)) % 900))
+        call = {"id": "", "name": "bash", "arguments": {"command": action}, "text": action}
+        call |= {"observation": observation, "status": "ok", "exit_code": 0}
+        made.append({"thought": thought, "action": action, "observation": observation})
+        made[-1] |= {"calls": [call], "flags": []}
+    return made
+
+
+def own_texts(count: int, seed: int) -> list[Payload]:
+    """Payloads with one text of about 1 KB each, which no other shares."""
+    text = random.Random(seed)
+    words = [f"word{n}" for n in range(500)]
+    return [{"n": n, "text": " ".join(text.choices(words, k=140))} for n in range(count)]
+
+
+def read_plainly(path: Path) -> float:
+    """Rows a second of a loop that selects, parses and unpacks, and makes nothing of it."""
+    db = sqlite3.connect(path)
+    query = """
+        SELECT seq, run, pos, type, actor, cause, frame, ts_ns, started, seconds, body, digest
+        FROM events WHERE seq > ? ORDER BY seq LIMIT 1000"""
+    unpack, mark = (
+        zstandard.ZstdDecompressor().decompress,
+        re.compile(rb'"\\u0000":"([0-9a-f]{64})"'),
+    )
+    count = last = 0
+    started = time.process_time()
+    while rows := db.execute(query, (last,)).fetchall():
+        last, count = rows[-1][0], count + len(rows)
+        parsed = [msgspec.json.decode(row[10]) for row in rows]
+        wanted = list({digest for row in rows for digest in mark.findall(row[10])})
+        for start in range(0, len(wanted), 500):
+            part = [bytes.fromhex(digest.decode()) for digest in wanted[start : start + 500]]
+            marks = ",".join("?" * len(part))
+            texts = db.execute(
+                f"SELECT enc, size, data FROM blobs WHERE digest IN ({marks})",  # noqa: S608
+                part,
+            )
+            parsed += [(unpack(data, size) if enc else data).decode() for enc, size, data in texts]
+    seconds = time.process_time() - started
+    db.close()
+    return count / seconds
+
+
+def read_ours(path: Path) -> float:
+    """Events a second that the store gives, all texts in their places."""
+    with SQLiteEventStore(path, read_only=True) as store:
+        started = time.process_time()
+        count = sum(1 for _ in store.tail())
+        return count / (time.process_time() - started)
+
+
+def reading(events: int, rounds: int) -> dict[str, Any]:
+    """Let both read logs of three kinds in turns, each time opened anew."""
+    result: dict[str, Any] = {"events": events, "rounds": rounds, "clock": "processor time"}
+    kinds = {"short": payloads, "own_text_of_1_kB": own_texts, "agent_steps": steps}
+    for kind, make in kinds.items():
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "log.sqlite"
+            ours(path, make(events, 1), "NORMAL", BATCH)
+            size = path.stat().st_size
+            pairs = [(read_ours(path), read_plainly(path)) for _ in range(rounds)]
+        result[kind] = {
+            "events_per_second": round(statistics.median(mine for mine, _ in pairs)),
+            "plain_loop_per_second": round(statistics.median(plain for _, plain in pairs)),
+            "to_plain_loop": round(statistics.median(mine / plain for mine, plain in pairs), 3),
+            "file_bytes_per_event": round(size / events),
+        }
+    return result
+
+
 def installed() -> dict[str, str | None]:
     """Versions of the peers."""
     found: dict[str, str | None] = {}
@@ -221,6 +309,7 @@ def main() -> None:
     result = {
         "single": compare(single, events, rounds, "NORMAL", 1),
         "batched": compare(batched, events, rounds, "FULL", BATCH),
+        "reading": reading(events, rounds),
         "peers": {name: found or "skipped: not installed" for name, found in peers.items()},
         "machine": {
             "cores": os.cpu_count(),

@@ -24,8 +24,17 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from sag_research.bloom import BloomGraph
+    from sag_research.deadend import (
+        Alarm,
+        Backtest,
+        DeadEndMonitor,
+        Prefixes,
+        PrefixRisk,
+        backtest,
+        locate,
+    )
     from sag_research.errors import SagError
-    from sag_research.extract import EntityExtractor
+    from sag_research.extract import EntityExtractor, Vocabulary
     from sag_research.ingest import IngestReport
     from sag_research.log import SQLiteEventStore, VerifyReport
     from sag_research.model import (
@@ -69,6 +78,15 @@ __all__ = [  # noqa: RUF022
     "EntityExtractor",
     "IngestReport",
     "QueryResult",
+    "Vocabulary",
+    # where a run was lost
+    "Alarm",
+    "Backtest",
+    "DeadEndMonitor",
+    "PrefixRisk",
+    "Prefixes",
+    "backtest",
+    "locate",
     # running and comparing
     "Arm",
     "Experiment",
@@ -100,6 +118,14 @@ _ROOM_OF = {
     "EntityExtractor": "extract",
     "IngestReport": "ingest",
     "QueryResult": "warehouse",
+    "Vocabulary": "extract",
+    "Alarm": "deadend",
+    "Backtest": "deadend",
+    "DeadEndMonitor": "deadend",
+    "PrefixRisk": "deadend",
+    "Prefixes": "deadend",
+    "backtest": "deadend",
+    "locate": "deadend",
     "Arm": "runtime",
     "Experiment": "runtime",
     "ReactiveRuntime": "runtime",

@@ -23,6 +23,7 @@ __all__ = [
     "atomic_write",
     "clip",
     "escape",
+    "escape_xml",
     "html_table",
     "iri",
     "open_text",
@@ -43,6 +44,12 @@ _TERMINAL: Final = re.compile(
     r"|\x1b[@-Z\\^_]"
     r"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]"
 )
+_NO_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_XML: Final = str.maketrans(
+    {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
+    # a parser turns these into spaces where they stand in an attribute as they are
+    | {"\t": "&#9;", "\n": "&#10;", "\r": "&#13;"}
+)
 _INVISIBLE: Final = re.compile("[\u061c\u202a-\u202e\u2066-\u2069\u200b-\u200f\ufeff]")
 
 
@@ -57,6 +64,25 @@ def escape(text: object) -> str:
     '&lt;img src=x onerror=&quot;alert(1)&quot;&gt;'
     """
     return html.escape(_INVISIBLE.sub("", strip_terminal(repair(str(text)))), quote=True)
+
+
+def escape_xml(text: str) -> tuple[str, int]:
+    r"""Make text safe inside a quoted XML attribute, so that a parser gives it back as it was.
+
+    Returns
+    -------
+    escaped : str
+    replaced : int
+        Characters that XML 1.0 cannot hold (control characters, half characters), each
+        replaced by U+FFFD.
+
+    Examples
+    --------
+    >>> escape_xml('a < "b"\n'), escape_xml("\x1b[31m")[1]
+    (('a &lt; &quot;b&quot;&#10;', 0), 1)
+    """
+    clean, replaced = _NO_XML.subn(REPLACEMENT, text)
+    return clean.translate(_XML), replaced
 
 
 def html_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], total: int = 0) -> str:

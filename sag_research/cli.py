@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -349,6 +350,67 @@ def lineage(run: str, workspace: str | None, as_json: bool) -> None:
         _print_json({"runs": _records(columns, rows)})
     else:
         _print_table(columns, rows)
+
+
+@sag.command()
+@click.argument("run")
+@_with_workspace
+@click.option("--agent", metavar="NAME", help="module:function or file.py:function; default: "
+              "what the run's config says under entry_point.")  # fmt: skip
+@click.option("--factory", is_flag=True, help="The function makes the agent of (change, seed).")
+@click.option("--strict", is_flag=True, help="Take the first divergence for an error.")
+@_with_json
+def replay(
+    run: str, workspace: str | None, agent: str | None, factory: bool, strict: bool, as_json: bool
+) -> int:
+    """Carry out a RUN again on its recorded answers, and say where it first parts from it."""
+    from sag_research.runtime import ReplayDivergence
+
+    # what the agent prints is not the answer
+    with _workspace(workspace) as ws, redirect_stdout(sys.stderr):
+        report = ws.replay(run, agent, factory=factory, strict=False)
+    if as_json:
+        _print_json(report.to_dict())
+    elif not (strict and report.divergence):
+        click.echo(_line(repr(report)))
+        for line in str(report.divergence or "").splitlines():
+            click.echo(visible(strip_terminal(repair(line))))
+    if strict and report.divergence is not None:
+        raise ReplayDivergence(report.divergence)
+    return 0 if report.ok else 1
+
+
+@sag.command()
+@click.argument("run")
+@_with_workspace
+@click.option("--at", type=click.IntRange(min=1), required=True, metavar="POSITION",
+              help="Position of the event in the run.")  # fmt: skip
+@click.option("--reason", required=True, metavar="TEXT", help="Stands in its place for good.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@_with_json
+def redact(run: str, workspace: str | None, at: int, reason: str, yes: bool, as_json: bool) -> None:
+    """Take the text of one event of a RUN out of the log and the warehouse, for good."""
+    with _workspace(workspace) as ws:
+        run_id = ws.resolve(run)
+        event = next(ws.store.read(run_id, at, at), None)
+        if event is None:
+            raise UsageError(f"run {run_id!r} has no position {at}")
+        if not yes:
+            _confirm(f"Redact event {at} ({_cell(event.type, 40)}) of run {_cell(event.run_id)}?")
+        done = ws.redact(run_id, at, reason)
+    told = done.event.payload
+    if as_json:
+        _print_json({**told, "removed": done.removed, "kept": done.kept})
+    else:
+        counts = f"{done.removed} long texts removed, {done.kept} kept that other events hold too"
+        click.echo(f"event {at} of run {_cell(told['run'])} is redacted: {counts}")
+
+
+def _confirm(question: str) -> None:
+    """Ask for a thing that cannot be undone; where there is nobody to ask, refuse."""
+    if not sys.stdin.isatty():
+        raise UsageError("a redaction cannot be undone", fix="give --yes if you mean it")
+    click.confirm(question, abort=True, err=True)
 
 
 @sag.command()

@@ -23,7 +23,7 @@ from sag_research.lab import bundled
 from sag_research.llm import RecordedCalls, recorded_calls
 from sag_research.log import Redaction, SQLiteEventStore, VerifyReport
 from sag_research.model import WORKSPACE_RUN, Run
-from sag_research.runtime import Lineage, ReplayReport, RunDiff, diff, lineage, replay
+from sag_research.runtime import Lineage, ReplayReport, RunDiff, diff, lineage, replay, replay_named
 from sag_research.viz import report_page, report_tables
 from sag_research.viz import scene as graph_scene
 from sag_research.warehouse import QueryResult, SyncReport, Warehouse, step_table
@@ -31,6 +31,10 @@ from sag_research.warehouse import QueryResult, SyncReport, Warehouse, step_tabl
 if TYPE_CHECKING:
     import duckdb
     import pandas as pd
+
+    from sag_research.deadend import Comparison, Prefixes
+    from sag_research.extract import Vocabulary
+    from sag_research.viz import DeadEndReport
 
 __all__ = ["Provenance", "Workspace", "bundled", "default_path", "open", "provenance"]
 
@@ -198,6 +202,79 @@ class Workspace:
         """
         return apply_labels(self.store, read_labels(path))
 
+    def prefixes(
+        self,
+        where: str = "true",
+        parameters: Sequence[Any] | Mapping[str, Any] | None = None,
+        *,
+        vocabulary: Vocabulary | None = None,
+        texts: bool = True,
+        entities: bool = True,
+    ) -> Prefixes:
+        """Read a cohort for failure-prefix analysis: tokens, groups and labels of its runs.
+
+        Parameters
+        ----------
+        where : str
+            An SQL condition over the view ``runs``, e.g. ``"dataset = ?"``.
+        parameters : sequence or mapping, optional
+            Values for the condition.
+        vocabulary : Vocabulary, optional
+            How a step becomes a token; the shipped one by default.
+        texts, entities : bool
+            Keep the texts, and the entities each step mentions, for the models that read them.
+
+        Returns
+        -------
+        Prefixes
+            Forks and runs without steps are left out and counted in ``left_out``.
+        """
+        from sag_research.deadend import read_prefixes  # scikit-learn takes a second to import
+
+        return read_prefixes(
+            self.warehouse, where, parameters, vocabulary=vocabulary, texts=texts, entities=entities
+        )
+
+    def compare(
+        self,
+        by: str = "model",
+        where: str = "true",
+        parameters: Sequence[Any] | Mapping[str, Any] | None = None,
+        *,
+        ks: Sequence[int] = (1, 2, 4),
+        seed: int = 0,
+    ) -> Comparison:
+        """Compare success between the values of a column: rates, pass@k, paired differences.
+
+        Parameters
+        ----------
+        by : str
+            A column of the view ``runs``, e.g. ``model``, ``agent`` or ``repo``.
+        where : str
+            An SQL condition over ``runs``. Forks, whose first steps are another run's, are left
+            out unless it speaks of ``parent_id``.
+        parameters : sequence or mapping, optional
+            Values for the condition.
+        ks : sequence of int
+            For pass@k.
+        seed : int
+            Of the resamples of tasks.
+
+        Returns
+        -------
+        Comparison
+            ``.table_`` and ``.paired_``, with intervals clustered by task.
+        """
+        from sag_research.deadend import compare
+
+        kept = "true" if "parent_id" in where else "parent_id IS NULL"
+        return compare(
+            self.runs(f"({where}) AND kind <> 'extraction' AND {kept}", parameters),
+            by=by,
+            ks=tuple(ks),
+            seed=seed,
+        )
+
     # ---- looking
 
     def runs(
@@ -355,7 +432,13 @@ class Workspace:
         wanted = None if named is None else [self.resolve(run) for run in named]
         return bloom(self.sql, wanted, entity=entity, neighbours=neighbours, **options)
 
-    def report(self, path: str | PathLike[str], run: str | None = None) -> Path:
+    def report(
+        self,
+        path: str | PathLike[str],
+        run: str | None = None,
+        *,
+        deadend: DeadEndReport | None = None,
+    ) -> Path:
         """Write the workspace on one self-contained HTML page: tables, and one run's graph.
 
         Parameters
@@ -364,6 +447,8 @@ class Workspace:
             The file to write.
         run : str, optional
             The run to draw; default: the longest one of at most 40 steps.
+        deadend : DeadEndReport, optional
+            What :func:`sag_research.viz.deadend_report` found, as a section of the page.
         """
         info = self.info()
         drawn = self.resolve(run) if run is not None else self._telling_run()
@@ -376,6 +461,7 @@ class Workspace:
             report_tables(self.sql),
             scene,
             f"Cohort digest {info['digest']}; {provenance()!r}.",
+            deadend,
         )
         with atomic_write(path) as file:
             file.write(page.encode("utf-8"))
@@ -429,17 +515,26 @@ class Workspace:
         """List a run's recorded calls: what was asked, live or reused, and what it cost."""
         return recorded_calls(self.store, self.resolve(run))
 
-    def replay(self, run: str, what: Any, *, strict: bool = True, **options: Any) -> ReplayReport:
+    def replay(
+        self, run: str, what: Any = None, *, strict: bool = True, **options: Any
+    ) -> ReplayReport:
         """Run behaviours or an agent again against a recording; see :func:`sag_research.replay`.
 
         Parameters
         ----------
         run : str
             As :meth:`resolve` takes it.
-        what : ReactiveRuntime, behaviours, or callable ``agent(ctx)``
+        what : ReactiveRuntime, behaviours, callable ``agent(ctx)``, or str, optional
+            A text names one of these: ``"module:name"`` or ``"path/to/file.py:name"``; default:
+            what the run's configuration says under ``entry_point``.
         strict : bool
             Raise at the first divergence instead of reporting it.
+        **options
+            As for :func:`sag_research.replay`; for a text also ``factory=True``, where it names
+            a function of ``(change, seed)`` that makes the agent.
         """
+        if what is None or isinstance(what, str):
+            return replay_named(self.store, self.resolve(run), what, strict=strict, **options)
         return replay(self.store, self.resolve(run), what, strict=strict, **options)
 
     def flatten(self, run: str, new_id: str | None = None) -> Run:
@@ -447,14 +542,23 @@ class Workspace:
         return self.store.flatten(self.resolve(run), new_id)
 
     def redact(self, run: str, position: int, reason: str = "") -> Redaction:
-        """Take an event's text out of the log for good, and build the warehouse without it.
+        """Take an event's text out of the log for good, and out of the warehouse.
 
-        The digest stays, so :meth:`verify` still holds. Segments that readers may still be
-        using are removed ten minutes later, with the next sync.
+        The digest stays, so :meth:`verify` still holds. Files of the warehouse that held the
+        text are written anew and removed at once; where another process is syncing just now,
+        with the next sync or query. Texts that other events hold too stay there: see ``kept``.
+
+        Parameters
+        ----------
+        run : str
+            As :meth:`resolve` takes it.
+        position : int
+            Of the event; of a fork also an inherited one, which then is gone for all.
+        reason : str
+            Stands in the text's place for good.
         """
         redaction = self.store.redact(self.resolve(run), position, reason)
-        if self.path is not None:
-            self.rebuild()
+        self.sync()
         return redaction
 
     def verify(self, run: str | None = None) -> VerifyReport:

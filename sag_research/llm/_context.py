@@ -88,6 +88,9 @@ class Context:
         In ``reuse``: ask again where the recorded answer is a failure.
     actor, frame : str
         Of the events.
+    cause : int, optional
+        Position of the event because of which all is asked that names no other cause; see
+        :meth:`caused_by`.
     known_errors : iterable of exception classes
         Classes, beside built-in ones and those of this package, in which recorded errors are
         raised again. Others come back as the nearest built-in class above them, or as
@@ -126,6 +129,7 @@ class Context:
         retry_failures: bool = False,
         actor: str = "agent",
         frame: str | None = None,
+        cause: int | None = None,
         known_errors: Iterable[type[Exception]] = (),
         clock: Callable[[], float] = time.time,
         rng: Random | None = None,
@@ -138,6 +142,7 @@ class Context:
         self._model = model.identity() if sealed else model  # type: ignore[union-attr]
         self._clock = clock
         self._chance = rng or SystemRandom()
+        self._because = cause
 
     def __repr__(self) -> str:
         counts = f"{self.live} live, {self.reused} reused"
@@ -157,6 +162,41 @@ class Context:
     def mode(self) -> Mode:
         """How recorded answers are used."""
         return self._recorder.mode
+
+    @property
+    def cause(self) -> int | None:
+        """Position of the event because of which is asked what names no other cause."""
+        return self._because
+
+    def caused_by(self, position: int | None) -> Context:
+        """Return a view of this context whose calls and effects are caused by one event.
+
+        Parameters
+        ----------
+        position : int or None
+            Of the event, in the lineage of the run.
+
+        Returns
+        -------
+        Context
+            It shares everything else, the numbering of the asks and the counts included;
+            closing one closes both.
+
+        Examples
+        --------
+        >>> from sag_research.model import Run
+        >>> store = SQLiteEventStore(":memory:")
+        >>> _ = store.create_run(Run(run_id="r1"))
+        >>> ctx = Context(store, "r1", clock=lambda: 0.0)
+        >>> ctx.now(), ctx.caused_by(1).now()
+        (0.0, 0.0)
+        >>> [event.cause for event in store.read("r1", lo=2)]
+        [None, 1]
+        """
+        view = object.__new__(Context)  # what a subclass adds is not shared, so not offered
+        view._recorder, view._model, view._because = self._recorder, self._model, position
+        view._clock, view._chance = self._clock, self._chance
+        return view
 
     @property
     def live(self) -> int:
@@ -179,6 +219,9 @@ class Context:
     ) -> None:
         self.close()
 
+    def _reason(self, cause: int | None) -> int | None:
+        return self._because if cause is None else cause
+
     def close(self) -> None:
         """Stop the threads that asynchronous calls use; closing twice does nothing."""
         self._recorder.close()
@@ -196,7 +239,7 @@ class Context:
             ``None``: the context's own. An identity is enough where the answer is recorded.
         asked : Request, str, mapping or messages
         cause : int, optional
-            Position of the event because of which this is asked.
+            Position of the event because of which this is asked; default: the context's.
 
         Raises
         ------
@@ -213,7 +256,8 @@ class Context:
         def live() -> dict[str, Any]:
             return _reply_payload(alive.complete(request))
 
-        return _reply(self._recorder.ask(llm_question(identity, request), live, cause).payload)
+        question = llm_question(identity, request)
+        return _reply(self._recorder.ask(question, live, self._reason(cause)).payload)
 
     async def allm(
         self, model: Model | Identity | None, asked: Asked, *, cause: int | None = None
@@ -238,7 +282,7 @@ class Context:
         """
         request = as_request(asked)
         identity, alive = self._model_to_ask(model)
-        ask = self._recorder.new_ask(llm_question(identity, request), cause)
+        ask = self._recorder.new_ask(llm_question(identity, request), self._reason(cause))
         opened = self._recorder.open(ask, share=False)
         if isinstance(opened, Event):
             yield from self._recorded_chunks(opened)
@@ -336,8 +380,8 @@ class Context:
             What the tool raises; a recorded error is raised again in the nearest known class.
         """
         given = dict(arguments or {})
-        question = tool_question(name, given, version)
-        return self._recorder.ask(question, lambda: {"value": fn(**given)}, cause).payload["value"]
+        question, reason = tool_question(name, given, version), self._reason(cause)
+        return self._recorder.ask(question, lambda: {"value": fn(**given)}, reason).payload["value"]
 
     async def atool(
         self,
@@ -357,7 +401,8 @@ class Context:
         async def live() -> dict[str, Any]:
             return {"value": await fn(**given)}
 
-        event = await self._recorder.aask(tool_question(name, given, version), live, cause)
+        question, reason = tool_question(name, given, version), self._reason(cause)
+        event = await self._recorder.aask(question, live, reason)
         return event.payload["value"]
 
     # ---- effects
@@ -419,7 +464,8 @@ class Context:
     def _effect(
         self, name: str, arguments: Mapping[str, Any], live: Callable[[], dict[str, Any]]
     ) -> Any:
-        payload = self._recorder.ask(effect_question(name, arguments), live, None).payload
+        question = effect_question(name, arguments)
+        payload = self._recorder.ask(question, live, self._reason(None)).payload
         return self.store.blob(payload["blob"]) if "blob" in payload else payload["value"]
 
 

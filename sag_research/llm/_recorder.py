@@ -14,9 +14,10 @@ from sag_research.errors import MissingDataError, UsageError
 from sag_research.llm._errors import describe_error, revive_error
 from sag_research.llm._flights import Flight, Flights, asking
 from sag_research.llm._nearest import replay_miss
+from sag_research.llm._numbers import Numbers, numbers_of
 from sag_research.llm._questions import Question, requested_payload
 from sag_research.llm._records import as_read
-from sag_research.log import CallScope, SQLiteEventStore, count_calls, find_call, record_call
+from sag_research.log import CallScope, SQLiteEventStore, find_call, record_call
 from sag_research.model import Event
 
 __all__ = ["Ask", "Mode", "Recorder", "Ticket"]
@@ -70,12 +71,12 @@ class Recorder:
         self.store, self.run, self.mode, self.scope = store, run, mode, scope
         self.source, self.actor, self.frame = source, actor, frame
         self.live = self.reused = 0
-        self._resume = mode == "record" if resume is None else resume
+        carries_on = mode == "record" if resume is None else resume and mode != "off"
+        self._numbers = numbers_of(store, run) if carries_on and run else Numbers()
         self._coalesce = mode == "reuse" if coalesce is None else coalesce
         self._retry_failures = retry_failures
         self._known_errors = tuple(known_errors)
         self._lock = threading.RLock()
-        self._counts: dict[str, int] = {}
         self._flights = Flights()
         self._pool: ThreadPoolExecutor | None = None
 
@@ -124,13 +125,7 @@ class Recorder:
 
     def new_ask(self, question: Question, cause: int | None) -> Ask:
         """Number an ask: the k-th of a key gets the k-th answer."""
-        with self._lock:
-            occurrence = self._counts.get(question.key)
-            if occurrence is None:
-                run = self.run if self._resume and self.mode != "off" else None
-                occurrence = 0 if run is None else count_calls(self.store, question.key, run)
-            self._counts[question.key] = occurrence + 1
-        return Ask(question, occurrence, cause)
+        return Ask(question, self._numbers.take(self.store, question.key), cause)
 
     def open(self, ask: Ask, *, share: bool) -> Event | Ticket | Flight:
         """Return a recorded answer, else the right to make the call, else the call to wait for."""
@@ -158,10 +153,7 @@ class Recorder:
         return ticket
 
     def _give_back(self, ask: Ask) -> None:
-        """Let the next ask have the number of one that got no answer."""
-        with self._lock:
-            if self._counts.get(ask.question.key) == ask.occurrence + 1:
-                self._counts[ask.question.key] = ask.occurrence
+        self._numbers.give_back(ask.question.key, ask.occurrence)
 
     def _origin(self) -> str:
         return self.source or self.run or ""
@@ -185,13 +177,8 @@ class Recorder:
     def _reuse(self, ask: Ask, answer: Event) -> Event:
         """Note that an answer was used; the one event that a hit costs."""
         if self.run is not None:
-            payload = {
-                "run": answer.run_id,
-                "position": answer.position,
-                "key": ask.question.key,
-                "occurrence": ask.occurrence,
-            }
-            record_call(self.store, self._event("call.reused", payload, ask.cause))
+            place = {"run": answer.run_id, "position": answer.position}
+            self._enter("call.reused", place, ask, ask.cause)
         with self._lock:
             self.reused += 1
         return answer
@@ -211,7 +198,7 @@ class Recorder:
             event = Event(run_id="", type=f"{kind}.responded", payload=as_read(payload))
         else:
             type_ = "effect.recorded" if kind == "effect" else f"{kind}.responded"
-            event = record_call(self.store, self._answer(ticket, type_, as_read(payload)))
+            event = self._enter_answer(ticket, type_, as_read(payload))
         if ticket.flight is not None:
             self._flights.land(ticket.flight, event)
         return event
@@ -229,19 +216,26 @@ class Recorder:
                 payload = {"error": describe_error(error), **more}
                 never_asked = kind == "llm" and isinstance(error, (UsageError, MissingDataError))
                 if isinstance(error, Exception) and not never_asked:
-                    answer = record_call(self.store, self._answer(ticket, type_, payload))
+                    answer = self._enter_answer(ticket, type_, payload)
                 else:
                     self._give_back(ticket.ask)
-                    self.store.append(self._answer(ticket, type_, payload | {"unanswered": True}))
+                    about, cause = _answering(ticket)
+                    payload = {**about, **payload, **_numbered(ticket.ask), "unanswered": True}
+                    self.store.append(self._event(type_, payload, cause))
         finally:
             if ticket.flight is not None:
                 self._flights.land(ticket.flight, answer)
 
-    def _answer(self, ticket: Ticket, type_: str, payload: dict[str, Any]) -> Event:
-        ask = ticket.ask
-        about = ask.question.body if ask.question.kind == "effect" else {}
-        cause = ask.cause if ticket.requested is None else ticket.requested
-        return self._event(type_, {**about, **payload, **_numbered(ask)}, cause)
+    def _enter_answer(self, ticket: Ticket, type_: str, payload: dict[str, Any]) -> Event:
+        about, cause = _answering(ticket)
+        return self._enter(type_, {**about, **payload}, ticket.ask, cause)
+
+    def _enter(self, type_: str, payload: dict[str, Any], ask: Ask, cause: int | None) -> Event:
+        """Write down what answers an ask, under a number that nothing else in the run has."""
+        with self.store.transaction():
+            number = self._numbers.settle(self.store, ask.question.key, ask.occurrence)
+            payload = payload | _numbered(ask._replace(occurrence=number))
+            return record_call(self.store, self._event(type_, payload, cause))
 
     def _event(self, type_: str, payload: dict[str, Any], cause: int | None) -> Event:
         return Event(
@@ -284,6 +278,13 @@ def _check(
     for name in (run, source):
         if name is not None:
             store.head(name)  # raises where there is no such run
+
+
+def _answering(ticket: Ticket) -> tuple[dict[str, Any], int | None]:
+    """Return what an answer says of its question, and the position of what caused it."""
+    ask = ticket.ask
+    about = ask.question.body if ask.question.kind == "effect" else {}
+    return about, ask.cause if ticket.requested is None else ticket.requested
 
 
 def _numbered(ask: Ask) -> dict[str, Any]:

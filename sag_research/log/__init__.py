@@ -7,6 +7,7 @@ from sag_research.log._calls import (
     count_calls,
     document_digest,
     find_call,
+    has_call,
     has_document,
     put_document,
     read_document,
@@ -28,6 +29,7 @@ __all__ = [  # noqa: RUF022
     "CallScope",
     "count_calls",
     "find_call",
+    "has_call",
     "rebuild_calls",
     "record_call",
     # documents

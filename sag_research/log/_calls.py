@@ -14,6 +14,8 @@ import msgspec
 from sag_research.errors import StoreError, UsageError
 from sag_research.log import _canonical as canonical
 from sag_research.log._connection import translated
+from sag_research.log._lineage import run_number
+from sag_research.log._reading import event_at
 from sag_research.log._store import SQLiteEventStore
 from sag_research.model import Event
 
@@ -24,6 +26,7 @@ __all__ = [
     "count_calls",
     "document_digest",
     "find_call",
+    "has_call",
     "has_document",
     "put_document",
     "read_document",
@@ -123,14 +126,21 @@ def find_call(
     """
     digest = bytes.fromhex(key)
     with store._lock, translated(store.path):
-        run = store._run_number(run_id)
+        run = run_number(store._db, run_id)
         place = _in_lineage(store, digest, occurrence, run)
         if place is None and scope != "lineage":
             place = _elsewhere(store, digest, occurrence, run, scope)
-        found = None if place is None else _event_at(store, *place)
+        found = None if place is None else event_at(store, *place)
         if found is not None and found.type == "call.reused":
             found = _referred(store, found)
     return found if found is not None and found.payload.get("key") == key else None
+
+
+def has_call(store: SQLiteEventStore, key: str, occurrence: int, run_id: str) -> bool:
+    """Tell whether the ``occurrence``-th ask of a key has an entry in a run's lineage."""
+    with store._lock, translated(store.path):
+        run = run_number(store._db, run_id)
+        return _in_lineage(store, bytes.fromhex(key), occurrence, run) is not None
 
 
 def count_calls(store: SQLiteEventStore, key: str, run_id: str) -> int:
@@ -141,7 +151,7 @@ def count_calls(store: SQLiteEventStore, key: str, run_id: str) -> int:
     """
     digest = bytes.fromhex(key)
     with store._lock, translated(store.path):
-        run = store._run_number(run_id)
+        run = run_number(store._db, run_id)
         low, high = 0, 1
         while _in_lineage(store, digest, high - 1, run) is not None:
             low, high = high, high * 2
@@ -202,18 +212,13 @@ def _elsewhere(
     return None if row is None else (int(row[0]), int(row[1]))
 
 
-def _event_at(store: SQLiteEventStore, run: int, pos: int) -> Event | None:
-    page = store._page("e.run = ? AND e.pos = ?", (run, pos), "e.pos", None)
-    return page[0] if page else None
-
-
 def _referred(store: SQLiteEventStore, event: Event) -> Event | None:
     """Follow a ``call.reused`` to the answer it names; ``None`` where that is not in this log."""
     uid, pos = event.payload.get("run"), event.payload.get("position")
     if not isinstance(uid, str) or type(pos) is not int:
         return None
     row = store._db.execute("SELECT run FROM runs WHERE uid = ?", (uid,)).fetchone()
-    return None if row is None else _event_at(store, row[0], pos)
+    return None if row is None else event_at(store, row[0], pos)
 
 
 # ---- documents: values that many events refer to by digest
@@ -251,9 +256,7 @@ def put_document(store: SQLiteEventStore, payload: Mapping[str, Any]) -> str:
     body, blobs = canonical.encode(payload)
     digest = canonical.blob_digest(body)
     with store.transaction(), translated(store.path):
-        for address, data in blobs.items():
-            store._keep_blob(address, data)
-        store._keep_blob(digest, body)
+        store._blobs.keep(blobs | {digest: body})
     return digest.hex()
 
 

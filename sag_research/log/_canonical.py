@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -26,6 +27,7 @@ __all__ = [
     "decode",
     "encode",
     "marked",
+    "parse",
     "seal",
 ]
 
@@ -37,29 +39,39 @@ _SURELY_SHORT: Final = BLOB_BYTES // 4
 MARK: Final = "\x00"
 _MARK_BYTES: Final = b'{"\\u0000":'
 _INT_END: Final = 10**4300  # Python neither writes nor reads longer numbers unless told to
+_SMALL: Final = 2**63  # numbers below are told apart quickly
+_blank: Final = blake2b(digest_size=32)
 GENESIS: Final = blake2b(b"sag_research log 1", digest_size=32).digest()
 
-_encoder: Final = msgspec.json.Encoder(order="sorted")
+_encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 class _Refused(Exception):
     """The payload holds something that has no canonical form; found without its path."""
 
 
-def blob_digest(data: bytes) -> bytes:
-    """Return the 32-byte address of a blob."""
-    return blake2b(data, digest_size=32).digest()
-
-
 def body_digest(body: bytes) -> bytes:
     """Return the 32-byte digest of a canonical body."""
-    return blake2b(body, digest_size=32).digest()
+    state = _blank.copy()  # cheaper than to make one
+    state.update(body)
+    return state.digest()
+
+
+blob_digest: Final = body_digest
+"""Return the 32-byte address of a blob."""
 
 
 def chain(previous: bytes, type_: str, actor: str, cause: int | None, body: bytes) -> bytes:
     """Chain one event's content to its history; ``body`` is the body's digest."""
-    envelope = _encoder.encode((type_, actor, cause))
-    return blake2b(previous + body + envelope, digest_size=32).digest()
+    state = _blank.copy()
+    envelope = _uncaused(type_, actor) if cause is None else _encode((type_, actor, cause))
+    state.update(previous + body + envelope)
+    return state.digest()
+
+
+@lru_cache(1_024)
+def _uncaused(type_: str, actor: str) -> bytes:
+    return _encode((type_, actor, None))
 
 
 def seal(
@@ -69,7 +81,9 @@ def seal(
 
     ``envelope`` is (ts in ns, started in s, seconds, frame).
     """
-    return blake2b(previous + digest + _encoder.encode(envelope), digest_size=32).digest()
+    state = _blank.copy()
+    state.update(previous + digest + _encode(envelope))
+    return state.digest()
 
 
 def encode(payload: Mapping[str, Any]) -> tuple[bytes, dict[bytes, bytes]]:
@@ -99,81 +113,81 @@ def encode(payload: Mapping[str, Any]) -> tuple[bytes, dict[bytes, bytes]]:
         if not isinstance(payload, Mapping):
             raise BadPayloadError("$", f"{type(payload).__name__} is no JSON object")
         plain = dict(payload)
-    shortener = _Shortener()
+    blobs: dict[bytes, bytes] = {}
     try:
-        return _encoder.encode(shortener.object(plain, 1)), shortener.blobs
+        return _encode(_object(plain, 1, blobs, {})), blobs
     except (_Refused, ValueError, TypeError) as error:
         path, why = _locate(payload, "$", 0) or ("$", str(error))
         raise BadPayloadError(path, why) from None
 
 
-class _Shortener:
-    """Takes the long texts out of a payload; a text met twice is digested once."""
+_Marks: TypeAlias = dict[str, dict[str, str]]
+"""Long texts of a payload with their marks: one met twice is digested once."""
 
-    def __init__(self) -> None:
-        self.blobs: dict[bytes, bytes] = {}
-        self._marks: dict[str, dict[str, str]] = {}
 
-    def short(self, value: Any, depth: int) -> Any:
-        kind = type(value)
-        if kind is str:
-            return value if len(value) < _SURELY_SHORT else self._text(value)
-        if value is None or kind is bool:
-            return value
-        if kind is int:
-            if abs(value) >= _INT_END:
-                raise _Refused
-            return value
-        if kind is float:
-            if not math.isfinite(value):
-                raise _Refused
-            return value
-        if depth >= MAX_DEPTH:
+def _object(
+    value: dict[Any, Any], depth: int, blobs: dict[bytes, bytes], marks: _Marks
+) -> dict[str, Any]:
+    """Take the long texts out of an object's values, whose depth is given.
+
+    What holds none is returned itself: most objects need not be made again.
+    """
+    changed = None
+    for key, item in value.items():
+        if type(key) is not str or MARK in key:
             raise _Refused
-        if kind is dict:
-            return self.object(value, depth + 1)
-        if isinstance(value, (list, tuple)):
-            return [self.short(item, depth + 1) for item in value]
-        if isinstance(value, Mapping):
-            return self.object(dict(value), depth + 1)
+        kind = type(item)
+        if kind is str:  # most are short: no call for them
+            size = len(item)
+            if size < _SURELY_SHORT or (size < BLOB_BYTES and item.isascii()):
+                continue
+        elif item is None or (kind is int and _SMALL > item > -_SMALL):
+            continue
+        short = _short(item, depth, blobs, marks)
+        if short is not item:
+            if changed is None:
+                changed = value.copy()
+            changed[key] = short
+    return value if changed is None else changed
+
+
+def _short(value: Any, depth: int, blobs: dict[bytes, bytes], marks: _Marks) -> Any:
+    kind = type(value)
+    if kind is str:
+        return value if len(value) < _SURELY_SHORT else _text(value, blobs, marks)
+    if value is None or kind is bool:
+        return value
+    if kind is int:
+        if abs(value) >= _INT_END:
+            raise _Refused
+        return value
+    if kind is float:
+        if not math.isfinite(value):
+            raise _Refused
+        return value
+    if depth >= MAX_DEPTH:
         raise _Refused
+    if kind is dict:
+        return _object(value, depth + 1, blobs, marks)
+    if isinstance(value, (list, tuple)):
+        return [_short(item, depth + 1, blobs, marks) for item in value]
+    if isinstance(value, Mapping):
+        return _object(dict(value), depth + 1, blobs, marks)
+    raise _Refused
 
-    def object(self, value: dict[Any, Any], depth: int) -> dict[str, Any]:
-        """Shorten the values of an object; ``depth`` is theirs."""
-        short = self.short
-        return {
-            key if type(key) is str and MARK not in key else _key(key): item
-            # most values are short texts or None: no call for them
-            if item is None
-            or (
-                type(item) is str
-                and (
-                    len(item) < _SURELY_SHORT
-                    or (len(item) < BLOB_BYTES and item.isascii())  # as many bytes
-                )
-            )
-            else short(item, depth)
-            for key, item in value.items()
-        }
 
-    def _text(self, text: str) -> str | dict[str, str]:
-        if (mark := self._marks.get(text)) is not None:
-            return mark
-        data = text.encode()
-        if len(data) < BLOB_BYTES:
-            return text
-        if len(data) > MAX_TEXT_BYTES:
-            raise _Refused
-        digest = blob_digest(data)
-        self.blobs[digest] = data
-        mark = self._marks[text] = {MARK: digest.hex()}
+def _text(text: str, blobs: dict[bytes, bytes], marks: _Marks) -> str | dict[str, str]:
+    if (mark := marks.get(text)) is not None:
         return mark
-
-
-def _key(key: object) -> str:
-    if type(key) is not str or MARK in key:
+    data = text.encode()
+    if len(data) < BLOB_BYTES:
+        return text
+    if len(data) > MAX_TEXT_BYTES:
         raise _Refused
-    return key
+    digest = blob_digest(data)
+    blobs[digest] = data
+    mark = marks[text] = {MARK: digest.hex()}
+    return mark
 
 
 def _locate(value: Any, path: str, depth: int) -> tuple[str, str] | None:
@@ -215,26 +229,57 @@ def _text_fault(text: str) -> str:
 
 def decode(body: bytes, fetch: Callable[[bytes], bytes]) -> dict[str, Any]:
     """Read a canonical body; ``fetch`` gives the bytes of a blob by its digest."""
+    holes: list[Any] = []
+    payload = parse(body, holes)
+    for start in range(0, len(holes), 3):
+        container, key, digest = holes[start : start + 3]
+        container[key] = fetch(digest).decode()
+    return payload
+
+
+def parse(body: bytes, holes: list[Any]) -> dict[str, Any]:
+    """Read a canonical body without its long texts, and say where they belong.
+
+    Parameters
+    ----------
+    body : bytes
+    holes : list
+        Gets, for each long text, three items: the object or array that it belongs in, its key
+        or index there, and its digest. They stand flat, for a page of events has many.
+
+    Raises
+    ------
+    ValueError, msgspec.DecodeError
+        If it is no canonical body.
+    """
     payload = msgspec.json.decode(body)
-    if _MARK_BYTES in body:
-        payload = _long(payload, fetch)
-    return payload  # type: ignore[no-any-return]
+    if type(payload) is not dict or MARK in payload:
+        raise ValueError("the body is no JSON object")
+    for key, item in payload.items():
+        kind = type(item)
+        if kind is dict or kind is list:
+            _find_holes(payload, key, item, holes)
+    return payload
 
 
-_NESTED: Final = (dict, list)
+def _find_holes(container: Any, key: Any, item: Any, holes: list[Any]) -> None:
+    if type(item) is list:
+        parts: Iterable[tuple[Any, Any]] = enumerate(item)
+    elif MARK in item:
+        holes += (container, key, _marked_digest(item[MARK]))
+        return
+    else:
+        parts = item.items()
+    for name, part in parts:
+        kind = type(part)
+        if kind is dict or kind is list:
+            _find_holes(item, name, part, holes)
 
 
-def _long(value: Any, fetch: Callable[[bytes], bytes]) -> Any:
-    if type(value) is dict:
-        if MARK in value:
-            return fetch(bytes.fromhex(value[MARK])).decode()
-        return {
-            key: _long(item, fetch) if type(item) in _NESTED else item
-            for key, item in value.items()
-        }
-    if type(value) is list:
-        return [_long(item, fetch) if type(item) in _NESTED else item for item in value]
-    return value
+def _marked_digest(mark: object) -> bytes:
+    if type(mark) is not str:
+        raise ValueError("a mark holds no digest")
+    return bytes.fromhex(mark)
 
 
 def marked(bodies: Iterable[bytes]) -> set[bytes]:

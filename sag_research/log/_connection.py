@@ -6,6 +6,7 @@ import os
 import sqlite3
 import time
 import uuid
+from collections.abc import Mapping
 from contextlib import closing
 from importlib.resources import files
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Final
 
 from sag_research.errors import BusyError, SchemaError, StoreError, UsageError
 
-__all__ = ["SCHEMA_VERSION", "connect", "translated"]
+__all__ = ["SCHEMA_VERSION", "connect", "read_log_id", "translated"]
 
 APPLICATION_ID: Final = 0x5341_4731  # "SAG1"
 SCHEMA_VERSION: Final = 1
@@ -24,7 +25,12 @@ break. Version 1 is the first, so there is none yet."""
 
 
 def connect(
-    path: str, *, synchronous: str = "NORMAL", timeout: float = 30.0, read_only: bool = False
+    path: str,
+    *,
+    synchronous: str = "NORMAL",
+    timeout: float = 30.0,
+    read_only: bool = False,
+    migrations: Mapping[int, str] | None = None,
 ) -> sqlite3.Connection:
     """Open a log, creating it where it does not exist.
 
@@ -39,6 +45,8 @@ def connect(
         Seconds to wait for another writer.
     read_only : bool
         Open without the right to write; the file must exist.
+    migrations : mapping of int to str, optional
+        SQL that leads from a version of the schema to the next; default: :data:`MIGRATIONS`.
 
     Raises
     ------
@@ -50,12 +58,22 @@ def connect(
     with translated(path):
         connection = _open(path, timeout, read_only)
         try:
-            _check_or_create(connection, path, timeout, read_only)
+            steps = MIGRATIONS if migrations is None else migrations
+            _check_or_create(connection, path, timeout, read_only, steps)
             connection.execute(f"PRAGMA synchronous={synchronous}")
         except BaseException:
             connection.close()
             raise
     return connection
+
+
+def read_log_id(connection: sqlite3.Connection, path: str) -> str:
+    """Return what tells this log from all others: fixed when the file was made."""
+    with translated(path):
+        row = connection.execute("SELECT value FROM meta WHERE key = 'log_id'").fetchone()
+    if row is None:
+        raise SchemaError(f"{path} has lost its id", fix="restore the file from a copy")
+    return str(row[0])
 
 
 def _open(path: str, timeout: float, read_only: bool) -> sqlite3.Connection:
@@ -78,9 +96,14 @@ def _untouchable(path: Path) -> str:
 
 
 def _check_or_create(
-    connection: sqlite3.Connection, path: str, timeout: float, read_only: bool
+    connection: sqlite3.Connection,
+    path: str,
+    timeout: float,
+    read_only: bool,
+    steps: Mapping[int, str],
 ) -> None:
     version = _version(connection, path)
+    target = max(SCHEMA_VERSION, max(steps, default=0) + 1)
     if version == 0 and read_only:
         raise SchemaError(f"{path} holds no log", fix="open it without read_only to create one")
     if version == 0:
@@ -90,19 +113,19 @@ def _check_or_create(
             _create(connection)
         connection.execute("COMMIT")
         version = _version(connection, path)
-    if version < SCHEMA_VERSION:
+    if version < target:
         if read_only:
             raise SchemaError(
                 f"{path} has the older schema version {version}",
                 why="reading alone does not change a file",
                 fix="open it once without read_only; a backup is kept beside it",
             )
-        _migrate(connection, path)
+        _migrate(connection, path, target, steps)
         version = _version(connection, path)
-    if version > SCHEMA_VERSION:
+    if version > target:
         raise SchemaError(
             f"{path} has schema version {version}",
-            why=f"this version of sag_research knows versions up to {SCHEMA_VERSION}",
+            why=f"this version of sag_research knows versions up to {target}",
             fix="upgrade sag_research",
         )
 
@@ -148,20 +171,22 @@ def _execute_all(connection: sqlite3.Connection, script: str) -> None:
             connection.execute(statement)
 
 
-def _migrate(connection: sqlite3.Connection, path: str) -> None:
+def _migrate(
+    connection: sqlite3.Connection, path: str, target: int, steps: Mapping[int, str]
+) -> None:
     """Bring an older file up to date, all steps or none, with a backup beside it."""
     connection.execute("PRAGMA foreign_keys=OFF")  # a step may have to rebuild a table
     connection.execute("BEGIN IMMEDIATE")
     try:
         version = _version(connection, path)  # another process may have been first
-        if version < SCHEMA_VERSION:
+        if version < target:
             _back_up(path, version)
-        for step in range(version, SCHEMA_VERSION):
-            _execute_all(connection, MIGRATIONS[step])
+        for step in range(version, target):
+            _execute_all(connection, steps[step])
             connection.execute(f"PRAGMA user_version={step + 1}")
         if connection.execute("PRAGMA foreign_key_check").fetchone() is not None:
             raise StoreError(
-                f"{path} could not be brought to schema version {SCHEMA_VERSION}",
+                f"{path} could not be brought to schema version {target}",
                 why="rows would refer to rows that are not there",
                 fix="the file is as it was; run `sag verify` with the version that wrote it",
             )

@@ -5,15 +5,21 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 import zstandard
 
+from sag_research.errors import UsageError
 from sag_research.log import _canonical as canonical
+from sag_research.log._connection import translated
+from sag_research.log._lineage import lineage
 from sag_research.model import WORKSPACE_RUN, Event
 
-__all__ = ["REDACTED", "Redaction", "parted", "redactions"]
+if TYPE_CHECKING:
+    from sag_research.log._store import SQLiteEventStore
+
+__all__ = ["Redaction", "redact", "redactions", "tell_redacted"]
 
 REDACTED: Final = "body.redacted"
 _DIGEST: Final = re.compile(rb'"([0-9a-f]{64})"')
@@ -42,6 +48,52 @@ class Redaction(msgspec.Struct, frozen=True):
     kept: int
 
 
+def redact(store: SQLiteEventStore, run_id: str, position: int, reason: str) -> Redaction:
+    """Empty an event's body, and say so on the workspace's run."""
+    with store._lock, translated(store.path):
+        store._db.execute("PRAGMA secure_delete=ON")
+    with store.transaction(), translated(store.path):
+        writer, seq, body = _redactable(store._db, run_id, position)
+        gone, kept = _parted(store._db, seq, body)
+        store._db.execute("UPDATE events SET body = NULL WHERE seq = ?", (seq,))
+        store._blobs.delete(gone)
+        event = tell_redacted(store, writer, position, reason)
+    _empty_write_ahead_log(store)
+    return Redaction(event, len(gone), len(kept))
+
+
+def _redactable(db: sqlite3.Connection, run_id: str, position: int) -> tuple[str, int, bytes]:
+    """Find the event at a position: its writer, sequence number and body."""
+    segments = lineage(db, run_id, position)
+    if position < 1 or not segments or segments[-1].hi != position:
+        raise UsageError(f"run {run_id!r} has no position {position}")
+    writer, seq, type_, body = db.execute(
+        """SELECT r.uid, e.seq, t.name, e.body FROM events e JOIN runs r ON r.run = e.run
+           JOIN names t ON t.id = e.type WHERE e.run = ? AND e.pos = ?""",
+        (segments[-1].run, position),
+    ).fetchone()
+    if body is None:
+        raise UsageError(f"event {position} of run {run_id!r} has no body any more")
+    if type_ == REDACTED:
+        raise UsageError("the trace of a redaction cannot be redacted")
+    return writer, seq, body
+
+
+def tell_redacted(store: SQLiteEventStore, run_id: str, position: int, reason: str) -> Event:
+    """Leave the trace of a redaction."""
+    payload = {"run": run_id, "position": position, "reason": reason}
+    return store.append(Event(run_id=WORKSPACE_RUN, type=REDACTED, actor="log", payload=payload))
+
+
+def _empty_write_ahead_log(store: SQLiteEventStore) -> None:
+    """Leave no older state of a page in the file beside the log; waits for nobody."""
+    with store._lock, translated(store.path):
+        if not store._depth:
+            store._db.execute("PRAGMA busy_timeout=0")
+            store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            store._db.execute(f"PRAGMA busy_timeout={round(store._timeout * 1_000)}")
+
+
 class _Told(NamedTuple):
     """One event ``body.redacted``: where it stands, and what it says."""
 
@@ -63,7 +115,7 @@ def redactions(db: sqlite3.Connection, after: int = 0) -> Iterator[_Told]:
             yield _Told(pos, run_id, position, str(told.get("reason", "")))
 
 
-def parted(db: sqlite3.Connection, seq: int, body: bytes) -> tuple[set[bytes], set[bytes]]:
+def _parted(db: sqlite3.Connection, seq: int, body: bytes) -> tuple[set[bytes], set[bytes]]:
     """Part the blobs of the event ``seq``: those it alone refers to, and those others need too.
 
     An event refers to long texts by marks, and by plain digests to blobs and documents, which

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import count
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -20,15 +21,8 @@ CREATED_FIELDS: Final = ("kind", "goal", "task_id", "dataset", "repo", "agent", 
 _CLOCKS: Final = ("started", "seconds")
 
 
-class Content(msgspec.Struct, frozen=True, gc=False):
-    """What an event holds wherever it is put.
-
-    The clocks are ts in ns, started in s, seconds.
-    """
-
-    body: bytes
-    blobs: dict[bytes, bytes]
-    clocks: tuple[int, float | None, float | None]
+Content: TypeAlias = tuple[bytes, dict[bytes, bytes], int, float | None, float | None]
+"""What an event holds wherever it is put: body, blobs, ts in ns, started in s, seconds."""
 
 
 def not_found(run_id: str) -> RunNotFoundError:
@@ -36,28 +30,31 @@ def not_found(run_id: str) -> RunNotFoundError:
 
 
 def content(event: Event) -> Content:
-    payload, started, seconds = split_clocks(event)
+    payload: Mapping[str, Any] = event.payload
+    started = seconds = None
+    if event.type == "agent.step" and (
+        type(payload) is not dict or "started" in payload or "seconds" in payload
+    ):
+        payload, started, seconds = split_clocks(payload)
     body, blobs = canonical.encode(payload)
     ts_ns = time.time_ns() if event.ts is None else nanoseconds(event.ts, "ts")
-    return Content(body, blobs, (ts_ns, started, seconds))
+    return body, blobs, ts_ns, started, seconds
 
 
-def end(row: tuple[Any, ...]) -> tuple[int, bytes, bytes]:
-    """Position, digest and seal of a row of the table ``events``."""
-    return row[1], row[11], row[12]
+def written(events: Sequence[Event], rows: Sequence[tuple[Any, ...]], first: int) -> list[Event]:
+    """Events as they stand in the log, the first one under a sequence number."""
+    return [
+        replace(event, position=row[1], seq=seq, ts=row[4] / SECOND, digest=row[7].hex())
+        for event, row, seq in zip(events, rows, count(first), strict=False)
+    ]
 
 
-def written(event: Event, row: tuple[Any, ...], seq: int | None) -> Event:
-    return replace(event, position=row[1], seq=seq, ts=row[6] / SECOND, digest=row[11].hex())
-
-
-def split_clocks(event: Event) -> tuple[Mapping[str, Any], float | None, float | None]:
+def split_clocks(
+    payload: Mapping[str, Any],
+) -> tuple[Mapping[str, Any], float | None, float | None]:
     """Take a step's clocks out of its payload: they are envelope, not content."""
-    payload = event.payload
-    if event.type != "agent.step" or not (type(payload) is dict or isinstance(payload, Mapping)):
-        return payload, None, None
-    if "started" not in payload and "seconds" not in payload:
-        return payload, None, None
+    if not isinstance(payload, Mapping):
+        return payload, None, None  # type: ignore[unreachable] # refused where it is encoded
     rest = {key: value for key, value in payload.items() if key not in _CLOCKS}
     started, seconds = (clock(payload.get(name), f"$.{name}") for name in _CLOCKS)
     return rest, started, seconds
@@ -111,28 +108,63 @@ def check_run(run: Run) -> None:
 
 def events_from_rows(
     rows: Sequence[tuple[Any, ...]],
-    blobs: Mapping[bytes, bytes],
-    reasons: Mapping[tuple[str, int], str],
+    fetch: Callable[[Collection[bytes]], Mapping[bytes, bytes]],
+    redacted: Callable[[], Mapping[tuple[str, int], str]],
     strict: bool,
 ) -> list[Event]:
     """Make events; at one that cannot be read, stop before it, or raise if it is the first."""
+    holes: list[Any] = []
+    parsed = [_parsed(row[10], holes) for row in rows]
+    wanted = dict.fromkeys(holes[2::3])  # in order, each once
+    texts = _decoded(fetch(wanted)) if wanted else {}
+    for container, key, digest in zip(holes[::3], holes[1::3], holes[2::3], strict=True):
+        container[key] = texts.get(digest)
+    lost = wanted.keys() - texts.keys() if len(texts) < len(wanted) else None
+    reasons = redacted() if any(row[10] is None for row in rows) else {}
     events: list[Event] = []
-    for row in rows:
-        try:
-            event = event_from_row(row, blobs)
-            if row[10] is None:
-                event = replace(event, payload=emptied(row, reasons) | event.payload)
-            events.append(event)
-        except (KeyError, ValueError, msgspec.DecodeError) as error:
-            if not strict:
-                blank = event_from_row((*row[:10], None, row[11]), blobs)
-                events.append(replace(blank, payload={"unreadable": why(error)}))
-                continue
-            if events:
+    start = 0
+    for row, (payload, end) in zip(rows, parsed, strict=True):
+        fault = payload if isinstance(payload, Exception) else None
+        if lost and not lost.isdisjoint(holes[start + 2 : end : 3]):
+            fault = KeyError("a text")
+        start = end
+        if fault is not None:
+            if strict and events:
                 break
-            what = f"event {row[2]} of run {row[1]!r} (number {row[0]} of the log)"
-            raise unreadable(what, error) from error
+            if strict:
+                what = f"event {row[2]} of run {row[1]!r} (number {row[0]} of the log)"
+                raise unreadable(what, fault) from fault
+            events.append(_event(row, {"unreadable": why(fault)}))
+            continue
+        if row[10] is None:
+            payload |= emptied(row, reasons)
+        if row[8] is not None:
+            payload["started"] = row[8]
+        if row[9] is not None:
+            payload["seconds"] = row[9]
+        events.append(_event(row, payload))
     return events
+
+
+def _parsed(body: bytes | None, holes: list[Any]) -> tuple[Any, int]:
+    """Read a body, or say why it cannot be read; and where its holes end."""
+    if body is None:
+        return {}, len(holes)
+    end = len(holes)
+    try:
+        return canonical.parse(body, holes), len(holes)
+    except (ValueError, msgspec.DecodeError) as error:
+        del holes[end:]
+        return error, end
+
+
+def _decoded(blobs: Mapping[bytes, bytes]) -> dict[bytes, str]:
+    """Read blobs as texts, each once however often it stands on a page; no text: left out."""
+    try:
+        return {digest: data.decode() for digest, data in blobs.items()}
+    except UnicodeDecodeError:
+        texts = {digest: data.decode(errors="ignore") for digest, data in blobs.items()}
+        return {digest: text for digest, text in texts.items() if text.encode() == blobs[digest]}
 
 
 def emptied(row: tuple[Any, ...], reasons: Mapping[tuple[str, int], str]) -> dict[str, Any]:
@@ -149,13 +181,8 @@ def unreadable(what: str, error: Exception) -> StoreError:
     return StoreError(f"{what} cannot be read", why=why(error), fix="run `sag verify`")
 
 
-def event_from_row(row: tuple[Any, ...], blobs: Mapping[bytes, bytes]) -> Event:
-    seq, run_id, pos, type_, actor, cause, frame, ts_ns, started, seconds, body, digest = row
-    payload = {} if body is None else canonical.decode(body, blobs.__getitem__)
-    if started is not None:
-        payload["started"] = started
-    if seconds is not None:
-        payload["seconds"] = seconds
+def _event(row: tuple[Any, ...], payload: dict[str, Any]) -> Event:
+    seq, run_id, pos, type_, actor, cause, frame, ts_ns, _, _, _, digest = row
     return Event(
         run_id=run_id, type=type_, payload=payload, actor=actor, cause=cause, frame=frame,
         ts=ts_ns / SECOND, position=pos, seq=seq, digest=digest.hex(),

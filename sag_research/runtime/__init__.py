@@ -3,11 +3,13 @@
 from sag_research.runtime._arms import Arm
 from sag_research.runtime._budget import Budget, DispatchReport
 from sag_research.runtime._diff import DiffRow, RunDiff, diff
+from sag_research.runtime._entry import replay_named
 from sag_research.runtime._experiment import Experiment, Plan
 from sag_research.runtime._experiment_context import RunContext, RunEndedError, StepsSpentError
 from sag_research.runtime._experiment_result import Continuation, ExperimentResult
 from sag_research.runtime._handle import RunHandle
 from sag_research.runtime._lineage import Kin, Lineage, lineage
+from sag_research.runtime._object_graph import GraphObject
 from sag_research.runtime._protocols import (
     ActingWorld,
     Agent,
@@ -27,6 +29,7 @@ __all__ = [  # noqa: RUF022
     "Behavior",
     "Budget",
     "DispatchReport",
+    "GraphObject",
     "Listener",
     "ListenerCounts",
     "Projection",
@@ -40,6 +43,7 @@ __all__ = [  # noqa: RUF022
     "ReplayDivergence",
     "ReplayReport",
     "replay",
+    "replay_named",
     # agents and worlds
     "ActingWorld",
     "Agent",

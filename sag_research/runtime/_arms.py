@@ -6,7 +6,6 @@ import traceback
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from hashlib import blake2b
-from types import TracebackType
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -20,6 +19,7 @@ from sag_research.runtime._experiment_context import (
     ending,
     usage_of,
 )
+from sag_research.runtime._guard import Caught
 from sag_research.runtime._protocols import AgentFactory, OutcomeOf, Said, WorldFactory
 
 __all__ = ["Arm", "Job", "Setting", "carry_out", "give_up", "seed_of"]
@@ -94,25 +94,6 @@ class _End(NamedTuple):
     error: str = ""
 
 
-class _Crash:
-    """Keeps what the code of others raised, so that it can be written down; not an interrupt."""
-
-    error: Exception | None = None
-
-    def __enter__(self) -> _Crash:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
-        if isinstance(error, Exception):
-            self.error = error
-        return self.error is not None
-
-
 def carry_out(store: SQLiteEventStore, job: Job, setting: Setting) -> str:
     """Fork, live the continuation to its end, and record how it ended and went.
 
@@ -130,10 +111,10 @@ def carry_out(store: SQLiteEventStore, job: Job, setting: Setting) -> str:
         label=f"{clip(job.arm, 60)} {job.repeat}",
     )
     end = None
-    with _Crash() as crash:
+    with Caught() as caught:
         end = _live(store, child.run_id, job, setting)
-    if crash.error is not None or end is None:
-        end = _crashed(crash.error)
+    if caught.error is not None or end is None:
+        end = _crashed(caught.error)
     _finish(store, child.run_id, child.fork_position + 1, end)
     return child.run_id
 

@@ -333,7 +333,7 @@ class Experiment:
         wanted = {canonical_digest(job.intervention): key for key, job in self._jobs()}
         places = {(point.run_id, point.at) for point in self._points}
         found: defaultdict[_Key, list[_Try]] = defaultdict(list)
-        for run in self.store.runs():
+        for run in self._relatives():
             if (run.parent_id, run.fork_position) not in places:
                 continue
             own = run.fork_position + 1
@@ -342,6 +342,14 @@ class Experiment:
                 if key is not None and (key.parent, key.at) == (run.parent_id, run.fork_position):
                     found[key].append(_Try(run, ending(self.store, run.run_id, own)))
         return found
+
+    def _relatives(self) -> list[Run]:
+        """List the families of the runs that are forked, each once."""
+        known: dict[str, Run] = {}
+        for parent in dict.fromkeys(point.run_id for point in self._points):
+            if parent not in known:
+                known |= {run.run_id: run for run in self.store.family(parent)}
+        return list(known.values())
 
     def _count_tries(self) -> int:
         return sum(map(len, self._tries().values()))

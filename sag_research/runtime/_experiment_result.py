@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["Continuation", "ExperimentResult"]
 
 _MEASURES: Final = ("success", "steps", "tokens", "cost_usd")
+_BOUNDS: Final = {"success": (-1.0, 1.0)}
+"""Of the difference of two values of a measure."""
 
 
 class Continuation(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +83,8 @@ class DifferenceRow(NamedTuple):
     difference: float
     low: float
     high: float
+    note: str
+    """Why there is no interval, where there is none."""
 
 
 class ExperimentResult:
@@ -144,7 +148,8 @@ class ExperimentResult:
         """One row for each arm but the control, and measure: the mean paired difference.
 
         Pairs are the continuations of one repeat of one parent run; a pair in which either
-        value is unknown is left out and counted.
+        value is unknown is left out and counted. The interval speaks about tasks, so of one task
+        there is none, and ``note`` says so.
         """
         import pandas as pd
 
@@ -165,13 +170,11 @@ class ExperimentResult:
                     if (ours := getattr(one, measure)) is not None
                     and (theirs := getattr(other, measure)) is not None
                 ]
-                found: Estimate = paired_difference(known, seed=self.seed)
+                found: Estimate = paired_difference(known, bounds=_BOUNDS.get(measure))
                 left_out = len(pairs) - len(known)
                 counts = (found.n, left_out, found.clusters)
-                rows.append(
-                    DifferenceRow(arm, control, measure, *counts, found.value, found.low,
-                                  found.high)
-                )  # fmt: skip
+                ends = (found.value, found.low, found.high)
+                rows.append(DifferenceRow(arm, control, measure, *counts, *ends, found.note))
         return rows
 
     def _pairs(self, control: str, arm: str) -> Iterator[tuple[Continuation, Continuation]]:

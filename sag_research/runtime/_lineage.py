@@ -170,20 +170,18 @@ def lineage(store: SQLiteEventStore, run: str, *, outcomes: Outcomes | None = No
     >>> family.runs[1].intervention
     '{"model":"other"}'
     """
-    root = store.get_run(run)
-    while root.parent_id is not None:
-        root = store.get_run(root.parent_id)
-    members = _members(store, root)
+    members = _members(store.family(run))
     said = _said(store, [member.run_id for member, _ in members], outcomes)
     shared: dict[tuple[str, int], int] = {}  # steps before a fork; siblings have the same
     kins = [_kin(store, member, depth, said, shared) for member, depth in members]
     return Lineage(run, kins)
 
 
-def _members(store: SQLiteEventStore, root: Run) -> list[tuple[Run, int]]:
+def _members(family: Iterable[Run]) -> list[tuple[Run, int]]:
     """List the tree from its root, children in the order of their forks."""
+    root, *others = family
     children: defaultdict[str, list[Run]] = defaultdict(list)
-    for run in store.runs():
+    for run in others:
         if run.parent_id is not None:
             children[run.parent_id].append(run)
     found: list[tuple[Run, int]] = []

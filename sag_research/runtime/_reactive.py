@@ -19,10 +19,12 @@ from sag_research.llm import Context, Identity, Mode, Model
 from sag_research.log import CallScope, SQLiteEventStore
 from sag_research.model import WORKSPACE_RUN, Event
 from sag_research.runtime._budget import Budget, DispatchReport, Meter, Stopped
+from sag_research.runtime._guard import Caught
 from sag_research.runtime._handle import RunHandle
-from sag_research.runtime._reactive_context import FRAME, BehaviorContext
+from sag_research.runtime._object_graph import GRAPH_TYPES, GraphObject
+from sag_research.runtime._reactive_context import ANSWERED_BY, FRAME
 from sag_research.runtime._reactive_failure import failure
-from sag_research.runtime._reactive_listeners import Caught, Listener, ListenerCounts
+from sag_research.runtime._reactive_listeners import Listener, ListenerCounts
 from sag_research.runtime._reactive_scope import Scope, current, entered
 from sag_research.runtime._triggers import Behavior, Handler, Triggers, make_trigger
 
@@ -114,8 +116,8 @@ class ReactiveRuntime:
         self.budget = budget or Budget()
         self._clock = clock
         self._context_options: dict[str, Any] = {"model": model, "mode": mode, "scope": scope}
-        self._contexts: dict[str, BehaviorContext] = {}
-        self._triggers = Triggers()
+        self._contexts: dict[str, Context] = {}
+        self._triggers = Triggers(self._read_graph)
         self._listeners: list[Listener] = []
         self._hosted: list[RunHandle] = []
         self._cursor = store.last_seq()
@@ -166,6 +168,8 @@ class ReactiveRuntime:
         *,
         sequence: Sequence[str] | None = None,
         reset_on: str | Sequence[str] = (),
+        objects: Mapping[str, str | Mapping[str, Any]] | None = None,
+        relations: Sequence[Sequence[str]] = (),
         name: str | None = None,
     ) -> Callable[[_H], _H]:
         """Register the decorated function; it is returned as it is.
@@ -182,6 +186,13 @@ class ReactiveRuntime:
             stand between them; sequences do not overlap. ``rt.matched`` holds the events.
         reset_on : str or sequence of str
             Types at which the sequence begins anew.
+        objects : mapping of str to str or mapping, optional
+            Instead of ``on_events``: names of the objects of a shape, each with its kind, or with
+            conditions as in ``where`` on its ``id``, ``kind`` and ``attributes``. ``rt.match``
+            holds the objects found, by these names; different names are different objects.
+        relations : sequence of (str, str, str)
+            How the objects are joined, each time by a relation of its own:
+            ``("file", "RAISED", "error")``. All must hang together.
         name : str, optional
             Default: the function's. A function defined anew (a notebook cell that is run again)
             takes the place of its namesake.
@@ -190,8 +201,39 @@ class ReactiveRuntime:
         ------
         UsageError
             If nothing or too much sets it off.
+
+        Notes
+        -----
+        Objects and relations are what the events of the run's lineage tell, those inherited by a
+        fork included: ``object.created {id, kind, attributes}``, ``object.changed {id,
+        attributes}`` and ``relation.created {source, type, target}``. A behaviour is run once for
+        each set of objects and relations that has the shape, when an event completes it; a set
+        that was complete before the run was watched, or falls apart and is mended, does not count
+        again.
+
+        Examples
+        --------
+        >>> from sag_research.model import Run
+        >>> store = SQLiteEventStore(":memory:")
+        >>> _ = store.create_run(Run(run_id="r1"))
+        >>> runtime = ReactiveRuntime(store=store)
+        >>> @runtime.behavior(
+        ...     objects={"file": "File", "error": {"kind": "Error", "attributes.fatal": True}},
+        ...     relations=[("file", "RAISED", "error")],
+        ... )
+        ... def look(rt, event):
+        ...     print(rt.match["file"].id, "raised", rt.match["error"].id)
+        >>> with runtime.active_run("r1"):
+        ...     for name, kind in (("a.py", "File"), ("b.py", "File"), ("KeyError", "Error")):
+        ...         _ = runtime.emit("object.created", {"id": name, "kind": kind})
+        ...     edge = {"source": "b.py", "type": "RAISED", "target": "KeyError"}
+        ...     _ = runtime.emit("relation.created", edge)
+        ...     change = {"id": "KeyError", "attributes": {"fatal": True}}
+        ...     _ = runtime.emit("object.changed", change)
+        >>> _ = runtime.dispatch_loop()
+        b.py raised KeyError
         """
-        trigger = make_trigger(on_events, where, sequence, reset_on)
+        trigger = make_trigger(on_events, where, sequence, reset_on, objects, relations)
 
         def register(handler: _H) -> _H:
             known_as = name or str(getattr(handler, "__name__", type(handler).__name__))
@@ -324,7 +366,8 @@ class ReactiveRuntime:
     def ctx(self) -> Context:
         """The context of the event's run, for asking models, tools, the clock and chance.
 
-        What is asked through it is recorded there, so that a replay can answer it.
+        What is asked through it is recorded there, caused by the event that the behaviour
+        answers, so that a replay can answer it.
 
         Raises
         ------
@@ -340,10 +383,10 @@ class ReactiveRuntime:
         run_id = scope.event.run_id
         with self._lock:
             if run_id not in self._contexts:
-                self._contexts[run_id] = BehaviorContext(
-                    self.store, run_id, self._position, **self._context_options
+                self._contexts[run_id] = Context(
+                    self.store, run_id, actor=ANSWERED_BY, frame=FRAME, **self._context_options
                 )
-            return self._contexts[run_id]
+            return self._contexts[run_id].caused_by(scope.event.position)
 
     @property
     def matched(self) -> tuple[Event, ...]:
@@ -351,9 +394,14 @@ class ReactiveRuntime:
         scope = current(self)
         return scope.matched if scope else ()
 
-    def _position(self) -> int | None:
+    @property
+    def match(self) -> Mapping[str, GraphObject]:
+        """The objects that set the running behaviour off, by their names in its shape."""
         scope = current(self)
-        return scope.event.position if scope and scope.event else None
+        return dict(scope.objects or {}) if scope else {}
+
+    def _read_graph(self, run_id: str, first: int, last: int) -> Iterator[Event]:
+        return self.store.read(run_id, first, last, types=GRAPH_TYPES)
 
     # ---- dispatching
 
@@ -474,8 +522,8 @@ class ReactiveRuntime:
         meter.on_event(event)
         for listener in self._listeners:
             listener.offer(event)
-        for behavior, matched in self._triggers.firing(event):
-            scope = Scope(self, event.run_id, behavior, event, depth, matched)
+        for behavior, matched, objects in self._triggers.firing(event):
+            scope = Scope(self, event.run_id, behavior, event, depth, matched, objects)
             meter.fired += 1
             error = yield Turn(behavior, event, scope)
             if error is not None:

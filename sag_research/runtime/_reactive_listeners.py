@@ -5,41 +5,14 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
-from typing import Final
 
 import msgspec
 
-from sag_research._text import clip
 from sag_research.errors import UsageError
 from sag_research.model import Event
+from sag_research.runtime._guard import Caught, said
 
-__all__ = ["Caught", "Listener", "ListenerCounts"]
-
-_MESSAGE: Final = 300
-
-
-class Caught:
-    """Keeps the error of a block that runs code of others, for the caller to write down.
-
-    Interrupts and cancellations are no errors of that code and pass.
-    """
-
-    def __init__(self) -> None:
-        self.error: Exception | None = None
-
-    def __enter__(self) -> Caught:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool:
-        if isinstance(error, Exception):
-            self.error = error
-        return self.error is not None
+__all__ = ["Listener", "ListenerCounts"]
 
 
 class ListenerCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,7 +97,7 @@ class Listener:
                 self._delivered += 1
                 if (error := caught.error) is not None:
                     self._failures += 1
-                    self._last_error = clip(f"{type(error).__qualname__}: {_said(error)}", _MESSAGE)
+                    self._last_error = said(error)
                 self._change.notify_all()
 
     def _next(self) -> Event | None:
@@ -134,10 +107,3 @@ class Listener:
                 return None
             self._busy = True
             return self._waiting.popleft()
-
-
-def _said(error: Exception) -> str:
-    """Return an error's message, whatever its ``__str__`` does."""
-    with Caught():
-        return str(error)
-    return ""

@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from typing import Final, NamedTuple
 
 from sag_research.model import Event
+from sag_research.runtime._patterns import Match
 from sag_research.runtime._triggers import Behavior
 
 __all__ = ["Scope", "current", "entered"]
@@ -22,6 +23,7 @@ class Scope(NamedTuple):
     event: Event | None = None
     depth: int = 0
     matched: tuple[Event, ...] = ()
+    objects: Match | None = None
     outer: Scope | None = None
 
 

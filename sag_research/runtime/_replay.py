@@ -19,15 +19,15 @@ from sag_research.llm import Context, Identity, Model, ReplayMiss, read_request
 from sag_research.log import SQLiteEventStore
 from sag_research.model import TERMINAL_TYPES, WORKSPACE_RUN, Event
 from sag_research.runtime._budget import Budget, Meter
+from sag_research.runtime._guard import Caught
 from sag_research.runtime._reactive import ReactiveRuntime, Turns
 from sag_research.runtime._reactive_context import FRAME
-from sag_research.runtime._reactive_listeners import Caught
 from sag_research.runtime._reactive_scope import Scope, current, entered
 from sag_research.runtime._replay_diff import Divergence, ReplayDivergence
+from sag_research.runtime._replay_model import identity_of
 from sag_research.runtime._replay_store import (
     LIVE_TYPES,
     Parted,
-    Recording,
     ReplayStore,
     read_recording,
 )
@@ -68,6 +68,17 @@ class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
     def ok(self) -> bool:
         """Whether the replay wrote what was recorded."""
         return self.divergence is None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data, for JSON."""
+        return {
+            "run": self.run_id,
+            "ok": self.ok,
+            "events": self.events,
+            "made": self.made,
+            "reused": self.reused,
+            "divergence": None if self.divergence is None else self.divergence.to_dict(),
+        }
 
     def __repr__(self) -> str:
         state = "equal" if self.divergence is None else f"parts at {self.divergence.position}"
@@ -114,7 +125,8 @@ def replay(
     given : collection of str
         For an agent: further types of events that came from outside.
     model : Model or Identity, optional
-        Stands where a call names none; default: the one that was asked first.
+        Stands where a call names none; default: the one that was asked first in what is made
+        anew, of a fork whose intervention names a model that one.
     context : callable
         For an agent: makes its context, as :class:`~sag_research.llm.Context` does, of
         ``(store, run, model=…, mode=…, source=…, resume=…)``.
@@ -189,16 +201,6 @@ def _report(rerun: ReplayStore, divergence: Divergence | None) -> ReplayReport:
     )  # fmt: skip
 
 
-def _identity(model: Model | Identity | None, recording: Recording) -> Identity | None:
-    if model is not None:
-        return model if isinstance(model, Identity) else model.identity()
-    for event in recording.events:
-        if event.type == "llm.requested" and "model" in event.payload:
-            named = {name: event.payload.get(name, "") for name in Identity.__struct_fields__}
-            return Identity(**named)
-    return None
-
-
 def _missed(rerun: ReplayStore, miss: ReplayMiss) -> NoReturn:
     """End the replay at a question without an answer."""
     recorded, question = rerun.recording.at(rerun.position + 1), miss.question
@@ -236,7 +238,7 @@ def _replay_agent(
 
     begin = since or store.get_run(run_id).fork_position + 1
     rerun = ReplayStore(read_recording(store, run_id, begin, is_given, upto))
-    options = {"model": _identity(model, rerun.recording), **rerun.context_options}
+    options = {"model": identity_of(model, rerun.recording), **rerun.context_options}
     parted = None
     try:
         with context(rerun, run_id, **options) as ctx, Caught() as caught:
@@ -297,7 +299,7 @@ def _replay_behaviors(
     begin = since or facts.begin or store.get_run(run_id).fork_position + 1
     recording = read_recording(store, run_id, begin, lambda event: event.frame != FRAME, upto)
     rerun = ReplayStore(recording)
-    runtime = _Rerun(rerun, behaviors, facts, _identity(model, recording))
+    runtime = _Rerun(rerun, behaviors, facts, identity_of(model, recording))
     parted = None
     try:
         _run(runtime.again)

@@ -89,6 +89,18 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True):
         by = f" in behaviour {visible(clip(self.behavior))!r}" if self.behavior else ""
         return f"event {self.position} of run {self.run_id!r}{by}: {what}"
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data, for JSON; of the events what is compared."""
+        plain = ("position", "kind", "headline", "behavior", "reason")
+        return {
+            **{name: getattr(self, name) for name in plain},
+            "fields": list(self.fields),
+            "changes": [msgspec.to_builtins(change) for change in self.changes],
+            "changed": list(self.changed),
+            "recorded": _compared(self.recorded),
+            "replayed": _compared(self.replayed),
+        }
+
     def __str__(self) -> str:
         parts = [self.headline, self.reason, self.diff]
         if self.changed:
@@ -176,6 +188,13 @@ def _text(value: Any) -> str:
     if isinstance(value, str):
         value = value[: 2 * _WIDTH]
     return visible(clip(msgspec.json.encode(value, order="sorted").decode(), _WIDTH))
+
+
+def _compared(event: Event | None) -> dict[str, Any] | None:
+    if event is None:
+        return None
+    names = ("type", "actor", "cause", "payload")
+    return {name: getattr(event, name) for name in names}
 
 
 def _name(event: Event | None) -> str:

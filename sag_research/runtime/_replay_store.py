@@ -122,14 +122,18 @@ class ReplayStore(SQLiteEventStore):
         """Enter each answer under the number of its ask, counted from where the replay begins."""
         self.create_run(Run(run_id=ANSWERS, kind="answers"))
         numbered = [event for event in self.recording.made() if _answers_a_call(event)]
-        first: dict[str, int] = {}
+        asked: dict[str, set[int]] = {}  # others may have asked in between, in the same run
         for event in numbered:
-            key, number = event.payload["key"], event.payload["occurrence"]
-            first[key] = min(number, first.get(key, number))
+            asked.setdefault(event.payload["key"], set()).add(event.payload["occurrence"])
+        ranks = {
+            (key, number): rank
+            for key, numbers in asked.items()
+            for rank, number in enumerate(sorted(numbers))
+        }
         for event in numbered:
             answer = self._followed(event)
             if answer is not None:
-                number = event.payload["occurrence"] - first[event.payload["key"]]
+                number = ranks[event.payload["key"], event.payload["occurrence"]]
                 payload = {**answer.payload, "occurrence": number}
                 written = record_call(
                     self, Event(run_id=ANSWERS, type=answer.type, payload=payload)

@@ -1,4 +1,4 @@
-"""What sets a behaviour off: types of events, values in their payloads, and sequences."""
+"""What sets a behaviour off: types of events, values in them, sequences, and shapes of objects."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ import msgspec
 
 from sag_research.errors import UsageError
 from sag_research.model import Event
+from sag_research.runtime._object_graph import GRAPH_TYPES
+from sag_research.runtime._patterns import Match, Patterns, Read, Wanted, check_pattern
+from sag_research.runtime._where import matches
 
 if TYPE_CHECKING:
     from sag_research.runtime._reactive import ReactiveRuntime
 
-__all__ = ["Behavior", "Firing", "Handler", "Trigger", "Triggers", "fingerprint", "matches"]
+__all__ = ["Behavior", "Firing", "Handler", "Trigger", "Triggers", "fingerprint", "make_trigger"]
 
 Handler: TypeAlias = "Callable[[ReactiveRuntime, Event], Awaitable[object] | object]"
 """A behaviour's function: ``handler(rt, event)``, plain or asynchronous."""
 
 ANY: Final = "*"
-_MISSING: Final = object()
 
 
 class Trigger(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,17 +42,24 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
         Types that must follow one another within a run, others between them allowed.
     reset_on : tuple of str
         Types that make a sequence begin anew.
+    objects : dict of str to dict
+        Names of the objects of a shape, each with the values that it must hold.
+    relations : tuple of (str, str, str)
+        How they are joined: name, type of the relation, name.
     """
 
     on_events: tuple[str, ...] = ()
     where: dict[str, Any] = {}
     sequence: tuple[str, ...] = ()
     reset_on: tuple[str, ...] = ()
+    objects: dict[str, dict[str, Any]] = {}
+    relations: tuple[Wanted, ...] = ()
 
     @property
     def types(self) -> tuple[str, ...]:
         """Every type of event that the trigger must see, each once."""
-        return tuple(dict.fromkeys((*self.on_events, *self.sequence, *self.reset_on)))
+        graph = GRAPH_TYPES if self.objects else ()
+        return tuple(dict.fromkeys((*self.on_events, *self.sequence, *self.reset_on, *graph)))
 
 
 class Behavior(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,32 +90,45 @@ class Firing(NamedTuple):
 
     behavior: Behavior
     matched: tuple[Event, ...]
+    objects: Match | None = None
+    """Those of a shape, by their names in it."""
 
 
 def make_trigger(
-    on_events: str | Sequence[str] | None,
-    where: Mapping[str, Any] | None,
-    sequence: Sequence[str] | None,
-    reset_on: str | Sequence[str],
+    on_events: str | Sequence[str] | None = None,
+    where: Mapping[str, Any] | None = None,
+    sequence: Sequence[str] | None = None,
+    reset_on: str | Sequence[str] = (),
+    objects: Mapping[str, Any] | None = None,
+    relations: Sequence[Sequence[str]] = (),
 ) -> Trigger:
     """Check and make a trigger.
 
     Raises
     ------
     UsageError
-        If it has neither types nor a sequence, or both.
+        If it has not exactly one of types, a sequence and a shape, or the shape is none.
     """
+    wheres, triples = check_pattern(objects, relations) if objects else ({}, ())
     trigger = Trigger(
         on_events=_names(on_events), where=dict(where or {}), sequence=_names(sequence),
-        reset_on=_names(reset_on),
+        reset_on=_names(reset_on), objects=wheres, relations=triples,
     )  # fmt: skip
-    if bool(trigger.on_events) == bool(trigger.sequence):
+    if [bool(trigger.on_events), bool(trigger.sequence), bool(wheres)].count(True) != 1:
         raise UsageError(
-            "a behaviour needs something that sets it off",
-            fix="give either on_events=['some.type'] or sequence=['some.type', 'some.type']",
+            "a behaviour needs one thing that sets it off",
+            fix="give either on_events=['some.type'] or sequence=['some.type', 'some.type'], "
+            "or objects={'file': 'File'}",
         )
     if trigger.reset_on and not trigger.sequence:
         raise UsageError("reset_on belongs to a sequence", fix="give sequence=[…] too")
+    if relations and not wheres:
+        raise UsageError("relations join the objects of a shape", fix="give objects={…} too")
+    if trigger.where and wheres:
+        raise UsageError(
+            "where looks into one event, and a shape is made of several",
+            fix="write conditions into objects: {'error': {'kind': 'Error', 'attributes.code': 5}}",
+        )
     return trigger
 
 
@@ -123,45 +145,6 @@ def _names(given: str | Sequence[str] | None) -> tuple[str, ...]:
             f"{given!r} are no types of events", fix="give names such as 'tool.failed'"
         )
     return names
-
-
-def matches(where: Mapping[str, Any], payload: object) -> bool:
-    """Tell whether a payload holds the wanted values.
-
-    A key may be a path with dots; a mapping asks for these values inside, whatever else is
-    there; anything else must be equal, and of the same kind (``True`` is not 1).
-
-    Examples
-    --------
-    >>> matches({"error": {"code": 5}}, {"error": {"code": 5, "text": "gone"}})
-    True
-    >>> matches({"error.code": 5, "calls.0.name": "ls"}, {"error": {"code": 5}})
-    False
-    """
-    return all(_fits(wanted, _find(payload, key)) for key, wanted in where.items())
-
-
-def _find(value: object, key: str) -> object:
-    if isinstance(value, Mapping) and key in value:
-        return value[key]
-    for part in key.split("."):
-        if isinstance(value, Mapping) and part in value:
-            value = value[part]
-        elif isinstance(value, Sequence) and not isinstance(value, str) and part.isdecimal():
-            value = value[int(part)] if int(part) < len(value) else _MISSING
-        else:
-            return _MISSING
-    return value
-
-
-def _fits(wanted: object, found: object) -> bool:
-    if isinstance(wanted, Mapping):
-        return isinstance(found, Mapping) and matches(wanted, found)
-    if isinstance(wanted, bool) or isinstance(found, bool):
-        return wanted is found
-    if isinstance(wanted, (list, tuple)):
-        return isinstance(found, (list, tuple)) and list(wanted) == list(found)
-    return wanted == found
 
 
 def fingerprint(function: object) -> str:
@@ -193,9 +176,16 @@ def _code_text(code: types.CodeType | None) -> str:
 
 
 class Triggers:
-    """The behaviours of a runtime, found by type of event, and how far their sequences are."""
+    """The behaviours of a runtime, found by type of event, and how far their sequences are.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    read : callable
+        ``read(run_id, first, last)`` gives the events of a run's objects between two positions.
+    """
+
+    def __init__(self, read: Read) -> None:
+        self.patterns = Patterns(read)
         self._behaviors: dict[str, Behavior] = {}
         self._by_type: dict[str, list[tuple[int, Behavior]]] = {}
         self._progress: dict[tuple[str, str], tuple[Event, ...]] = {}
@@ -228,6 +218,13 @@ class Triggers:
             for type_ in behavior.trigger.types:
                 by_type[type_].append((number, behavior))
         self._by_type = dict(by_type)
+        self.patterns.enter(
+            {
+                name: (behavior.trigger.objects, behavior.trigger.relations)
+                for name, behavior in self._behaviors.items()
+                if behavior.trigger.objects
+            }
+        )
 
     def forget(self, run_id: str) -> None:
         """Let all sequences of a run begin anew."""
@@ -238,10 +235,15 @@ class Triggers:
         named = self._by_type.get(event.type, ())
         anyhow = self._by_type.get(ANY, ())
         found = dict((*named, *anyhow))
+        shapes = self.patterns.completed(event)
         fired = []
         for number in sorted(found):
-            if (matched := self._matched(found[number], event)) is not None:
-                fired.append(Firing(found[number], matched))
+            behavior = found[number]
+            if behavior.trigger.objects:
+                shape = shapes.get(behavior.name, ())
+                fired += [Firing(behavior, (event,), objects) for objects in shape]
+            elif (matched := self._matched(behavior, event)) is not None:
+                fired.append(Firing(behavior, matched))
         return fired
 
     def _matched(self, behavior: Behavior, event: Event) -> tuple[Event, ...] | None:

@@ -3,6 +3,9 @@
 A sync takes a lock without waiting, fixes its target first (else it would never end while an
 agent writes), writes files under temporary names and publishes the manifest last. Killed at
 any moment it leaves a warehouse that can be read, and some files that the next sync removes.
+
+Segments are immutable but for redactions: what was taken out of the log is taken out of the
+segments by the next sync, and no file that held it stays.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ from sag_research.warehouse._manifest import (
     write_manifest,
 )
 from sag_research.warehouse._project import Projector, chunked
+from sag_research.warehouse._redacted import REDACTED, project_again, stale_events, without
 from sag_research.warehouse._tables import (
     BASE_TABLES,
     DICTIONARY,
@@ -95,13 +99,12 @@ def sync(
         usable = not rebuild and fits(old, store, extractor.version)
         start = old if usable else _empty(old, store, extractor)
         target = store.last_seq()
-        made: list[Segment] = []
-        if target > start.watermark:
-            projector = Projector(store, extractor)
-            for k in range(start.watermark // SEGMENT_EVENTS, -(-target // SEGMENT_EVENTS)):
-                made += _build(store, projector, folder, start, k, target, extractor.version)
+        told = list(store.tail(start.watermark, target, types=(REDACTED,), strict=False))
+        made = _build_all(store, folder, start, target, told, extractor)
         if made or start is not old:
             new = _next(old, start, made, target, store.digest_at(target))
+            if told:  # no file that may hold what was taken out waits for its readers
+                new = msgspec.structs.replace(new, dead=())
             write_manifest(folder, new)
             _sync_folder(folder)
             old = new
@@ -144,7 +147,8 @@ def _next(
 ) -> Manifest:
     replaced = {(segment.table, segment.k) for segment in made}
     kept = [s for s in start.segments if (s.table, s.k) not in replaced]
-    segments = sorted([*kept, *made], key=lambda s: (s.table, s.k))
+    some = [segment for segment in made if segment.rows]  # a redaction may leave a table none
+    segments = sorted([*kept, *some], key=lambda s: (s.table, s.k))
     live = {segment.file for segment in segments}
     now = time.time()
     gone = [s.file for s in old.segments if s.file not in live]
@@ -159,26 +163,55 @@ def _next(
     )
 
 
-def _build(
+def _build_all(
     store: SQLiteEventStore,
-    projector: Projector,
+    folder: Path,
+    start: Manifest,
+    target: int,
+    told: Sequence[Event],
+    extractor: EntityExtractor,
+) -> list[Segment]:
+    """Write the segments of the new events, and those whose events were redacted since."""
+    if target <= start.watermark:
+        return []
+    stale: dict[int, list[Event]] = {}
+    for event in stale_events(store, told, start.watermark):
+        stale.setdefault(((event.seq or 1) - 1) // SEGMENT_EVENTS, []).append(event)
+    projector = Projector(store, extractor)
+    made: list[Segment] = []
+    for k in sorted({*stale, *range(start.watermark // SEGMENT_EVENTS,
+                                    -(-target // SEGMENT_EVENTS))}):  # fmt: skip
+        lo, end = max(start.watermark, k * SEGMENT_EVENTS), (k + 1) * SEGMENT_EVENTS
+        parts = _project(projector, store.tail(lo, min(end, target), strict=False))
+        old = stale.get(k, [])
+        for table, rows in project_again(store, extractor, old):
+            parts.setdefault(table, []).append(rows)
+        made += _build(folder, start, k, parts, old, target >= end, extractor.version)
+    return made
+
+
+def _build(
     folder: Path,
     start: Manifest,
     k: int,
-    target: int,
+    parts: dict[str, list[pa.Table]],
+    stale: Sequence[Event],
+    sealed: bool,
     version: str,
 ) -> list[Segment]:
-    """Write the files of one segment: what the open ones hold, and the new events."""
-    lo, end = max(start.watermark, k * SEGMENT_EVENTS), (k + 1) * SEGMENT_EVENTS
-    parts = _project(projector, store.tail(lo, min(end, target), strict=False))
-    sealed = target >= end
+    """Write the files of one segment: what its files hold but for stale rows, and new rows."""
     made = []
     for table in (*BASE_TABLES, *MENTION_TABLES):
         held = [s for s in start.segments if (s.table, s.k) == (table, k)]
         new = parts.pop(table, [])
-        if new or (sealed and held and not held[0].sealed):
-            old = [_read(folder, segment) for segment in held]
-            made.append(_write(folder, table, k, [*old, *new], sealed, version))
+        seals = bool(held) and sealed and not held[0].sealed
+        if not (new or seals or (held and stale)):
+            continue
+        old = [_read(folder, segment) for segment in held]
+        kept = [without(rows, stale) for rows in old] if stale else old
+        lost = sum(map(len, old)) > sum(map(len, kept))
+        if new or seals or lost:
+            made.append(_write(folder, table, k, [*kept, *new], sealed, version))
     return made
 
 
@@ -217,6 +250,9 @@ def _read(folder: Path, segment: Segment) -> pa.Table:
 def _write(
     folder: Path, table: str, k: int, parts: list[pa.Table], sealed: bool, version: str
 ) -> Segment:
+    rows = sum(part.num_rows for part in parts)
+    if not rows:
+        return Segment(table=table, k=k, file="", rows=0, bytes=0, sealed=sealed)
     data = _encode(table, parts)
     digest = blake2b(data, digest_size=8).hexdigest()
     place = f"mentions/{version}" if table in MENTION_TABLES else "segments"
@@ -227,7 +263,6 @@ def _write(
     with atomic_write(folder / file) as out:
         out.write(data)
     _sync_folder(folder / place)
-    rows = sum(part.num_rows for part in parts)
     return Segment(table=table, k=k, file=file, rows=rows, bytes=len(data), sealed=sealed)
 
 

@@ -6,7 +6,7 @@ import re
 import threading
 import tomllib
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
 from os import PathLike, fspath
 from pathlib import Path
@@ -18,8 +18,10 @@ import pyarrow as pa
 from sag_research.errors import QueryError, StoreError, UsageError, WarehouseError
 from sag_research.extract import EntityExtractor
 from sag_research.log import SQLiteEventStore
+from sag_research.model import Event
 from sag_research.warehouse._manifest import Manifest, read_manifest
 from sag_research.warehouse._project import Projector, chunked
+from sag_research.warehouse._redacted import project_again, stale_events
 from sag_research.warehouse._result import QueryResult
 from sag_research.warehouse._sync import CHUNK, SyncReport, fits, sync
 from sag_research.warehouse._tables import SCHEMAS
@@ -72,6 +74,14 @@ class Warehouse:
     Readers take no lock. The manifest is read before the log, so an event is never missed;
     events after the manifest's watermark are held in memory.
 
+    What is redacted, by whatever process, is not shown from the next :meth:`refresh` or
+    :meth:`sql` on: rows of segments are hidden, and the event is read from the log anew. The
+    next :meth:`sync`, which :meth:`sql` then makes by itself where it may write, writes the
+    segments without it and removes at once every file that may have held it. A reader that has
+    such a file open reads it to its end; one that comes later finds it gone, looks at the
+    manifest again and repeats its query (a query on :attr:`connection` fails once instead). The
+    blocks of a removed file are free, not overwritten.
+
     Attributes
     ----------
     folder : pathlib.Path or None
@@ -96,6 +106,8 @@ class Warehouse:
         self._loaded = 0
         self._loaded_digest: str | None = None
         self._projector = Projector(store, self._extractor)
+        self._masked: set[int] = set()
+        self._tidy = True
         self._parents: dict[str, tuple[str, int]] = {}
         self.connection = duckdb.connect(":memory:")
         # a connection of its own, so that a user's unfinished result or transaction is not touched
@@ -134,7 +146,8 @@ class Warehouse:
                 paths = ", ".join(_file(self.folder / name) for name in names)
                 # a folder named like dataset=x is no column
                 segments = f"read_parquet([{paths}], hive_partitioning = false)"
-                parts.insert(0, f"SELECT * FROM {segments}")  # noqa: S608
+                shown = f" WHERE seq NOT IN ({_numbers(self._masked)})" if self._masked else ""
+                parts.insert(0, f"SELECT * FROM {segments}{shown}")  # noqa: S608
             body = " UNION ALL ".join(parts)
             self._follower.execute(f"CREATE OR REPLACE VIEW base_{table} AS {body}")
 
@@ -183,6 +196,7 @@ class Warehouse:
         self._loaded_digest = self._manifest.watermark_digest
         self._projector = Projector(self._store, self._extractor)
         self._parents.clear()
+        self._masked, self._tidy = set(), True
         self._empty_tail()
         forks = """
             SELECT run_id, parent_id, fork_position FROM base_run_rows
@@ -205,7 +219,25 @@ class Warehouse:
             count += len(events)
             self._loaded = events[-1].seq or self._loaded
             self._loaded_digest = events[-1].digest
+            self._hide_redacted(events)
         return count
+
+    def _hide_redacted(self, events: Sequence[Event]) -> None:
+        """Load redacted events anew, in the place of what was loaded of them before."""
+        stale = stale_events(self._store, events, self._loaded)
+        if not stale:
+            return
+        numbers = {event.seq or 0 for event in stale}
+        for table in SCHEMAS:
+            self._follower.execute(f"DELETE FROM tail_{table} WHERE seq IN ({_numbers(numbers)})")  # noqa: S608
+        for table, rows in project_again(self._store, self._extractor, stale):
+            self._insert(f"tail_{table}", rows)
+        in_segments = {number for number in numbers if number <= self._manifest.watermark}
+        if in_segments:
+            self._masked |= in_segments
+            self._tidy = False
+            self._define_views(self._manifest)
+        self._projector = Projector(self._store, self._extractor)  # the old one knows the runs
 
     def _add_lineage(self, forks: Sequence[tuple[str, str, int]]) -> None:
         """Note for each new fork which part of each ancestor it sees."""
@@ -251,6 +283,8 @@ class Warehouse:
             if self._tail_is_long():
                 self._sync_if_allowed()
             self.refresh()
+            if not self._tidy:  # no file is to keep what was redacted
+                self._tidy = self._sync_if_allowed()
             try:
                 return self._again_if_lost(lambda: self._run(query, parameters))
             except duckdb.Error as error:
@@ -286,12 +320,16 @@ class Warehouse:
         manifest = self._manifest if known else self._usable_manifest()
         return self._store.last_seq() - manifest.watermark > TAIL_EVENTS
 
-    def _sync_if_allowed(self) -> None:
-        """Shorten the tail; a folder that may not be written costs speed, not the answer."""
+    def _sync_if_allowed(self) -> bool:
+        """Bring the segments up to date; returns whether there is no use in trying again now.
+
+        A folder that may not be written costs speed, not the answer.
+        """
         try:
-            self.sync()
+            return self.sync().done
         except (OSError, StoreError, WarehouseError) as error:
             warnings.warn(f"the warehouse could not be brought up to date: {error}", stacklevel=3)
+            return True
 
     def schema(self, view: str | None = None) -> QueryResult:
         """Say what the views' columns are: view, column, type, meaning.
@@ -399,6 +437,10 @@ class _Transaction:
             return
         self._connection.execute("ROLLBACK")
         self._on_error()
+
+
+def _numbers(numbers: Iterable[int]) -> str:
+    return ", ".join(str(int(number)) for number in sorted(numbers))
 
 
 def _quoted(text: str) -> str:

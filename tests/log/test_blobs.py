@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from sag_research.errors import BadPayloadError, StoreError, UsageError
-from sag_research.log import SQLiteEventStore
-from sag_research.log import _store as store_module
+from sag_research.log import SQLiteEventStore, _blobs, _reading, _writing
 from sag_research.model import Event, Run
 
 LONG = "a text of more than five hundred bytes, again and again " * 100
@@ -135,10 +134,10 @@ def test_refused_events_leave_no_text_behind(store: SQLiteEventStore, path: Path
 def test_small_caches_change_nothing(
     store: SQLiteEventStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_module, "_BLOB_CACHE_BYTES", 10_000)
-    monkeypatch.setattr(store_module, "_KNOWN_BLOBS", 3)
-    monkeypatch.setattr(store_module, "_KNOWN_TIPS", 2)
-    monkeypatch.setattr(store_module, "_PAGE", 7)
+    monkeypatch.setattr(_blobs, "CACHE_BYTES", 10_000)
+    monkeypatch.setattr(_blobs, "KNOWN", 3)
+    monkeypatch.setattr(_writing, "KNOWN_TIPS", 2)
+    monkeypatch.setattr(_reading, "PAGE", 7)
     for name in "abc":
         store.create_run(Run(run_id=name))
     events = [
@@ -150,5 +149,5 @@ def test_small_caches_change_nothing(
     assert len(table(path)) == 11
     for name in "abc":
         assert list(store.read(name, lo=2)) == [e for e in written if e.run_id == name]
-    assert store._blob_bytes == sum(map(len, store._blobs.values())) <= 10_000
+    assert store._blobs._bytes == sum(map(len, store._blobs._texts.values())) <= 10_000
     assert store.verify().ok

@@ -64,6 +64,10 @@ def test_the_same_history_still_has_the_same_digests(tmp_path: Path) -> None:
         expect_golden(store)
 
 
+def test_there_is_a_step_from_every_older_version() -> None:
+    assert sorted(_connection.MIGRATIONS) == list(range(1, _connection.SCHEMA_VERSION))
+
+
 @pytest.fixture
 def newer(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the next version of this package were installed."""

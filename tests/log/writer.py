@@ -7,16 +7,34 @@ Every line that it prints was acknowledged by the store before.
 from __future__ import annotations
 
 import sys
+from itertools import count
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from sag_research.errors import ConflictError
+from sag_research.llm import Context, Scripted
 from sag_research.log import SQLiteEventStore
+from sag_research.log._connection import connect
 from sag_research.model import Event, Run
 
 LONG = "a text of more than five hundred bytes " * 20
 BATCH = 40
+ASKS = 40
+STEPS = {
+    1: """
+ALTER TABLE runs ADD COLUMN shade TEXT NOT NULL DEFAULT 'grey';
+""",
+    2: """
+CREATE TABLE sizes (seq INTEGER PRIMARY KEY REFERENCES events, bytes INTEGER NOT NULL) STRICT;
+INSERT INTO sizes SELECT seq, length(body) FROM events;
+CREATE TABLE copies (digest BLOB PRIMARY KEY, size INTEGER NOT NULL, data BLOB) STRICT;
+INSERT INTO copies SELECT digest, size, data FROM blobs ORDER BY digest;
+DROP TABLE copies;
+CREATE INDEX sizes_bytes ON sizes (bytes);
+""",
+}
+"""Two versions of the schema that are not there yet: one adds, one reads all and writes much."""
 
 
 def note(run_id: str, name: str, number: int) -> Event:
@@ -92,6 +110,58 @@ def flatten(store: SQLiteEventStore, name: str) -> None:
         number += 1
 
 
+def answer(n: int) -> str:
+    return f"{n} {LONG}"
+
+
+def agent(ctx: Context) -> None:
+    """Asks a model, a tool and the clock, and says what it has written down."""
+    for n in range(ASKS):
+        said = ctx.llm(None, f"question {n % 7}").text
+        seen = ctx.tool("look", answer, {"n": n % 5})
+        step = {"thought": said, "observation": seen, "state": ctx.now()}
+        event = ctx.store.append(Event(run_id=ctx.run or "", type="agent.step", payload=step))
+        say(ctx.run, event.position, event.digest)
+
+
+def model() -> Scripted:
+    """A model that never says the same twice."""
+    numbers = count()
+    return Scripted(lambda request: f"{next(numbers)} {LONG}")
+
+
+def replay(store: SQLiteEventStore, name: str) -> None:
+    """Strict replays of the run ``original``, each into a run of its own, without end."""
+    for number in count():
+        run_id = f"{name}/{number}"
+        store.create_run(Run(run_id=run_id))
+        agent(strictly(store, run_id))
+
+
+def strictly(store: SQLiteEventStore, run_id: str) -> Context:
+    identity = model().identity()
+    return Context(store, run_id, source="original", mode="replay", model=identity)
+
+
+def reuse(store: SQLiteEventStore, name: str) -> None:
+    """One run, begun anew and again; what it has asked before is not asked again."""
+    if not store.has_run(name):
+        store.create_run(Run(run_id=name))
+    say("ready")
+    agent(Context(store, name, mode="reuse", model=model()))
+    say("done")
+    sys.stdin.readline()  # to be killed even so
+
+
+def migrate(path: str) -> None:
+    """Bring a log to the version that two more steps lead to."""
+    say("ready")
+    sys.stdin.readline()
+    connect(path, migrations=STEPS).close()
+    say("done")
+    sys.stdin.readline()
+
+
 def race(store: SQLiteEventStore, name: str) -> None:
     """For each position on stdin, try to be the one who gets it."""
     say("ready")
@@ -124,12 +194,12 @@ def create(path: str) -> None:
 
 MODES = {
     "single": single, "batch": batch, "fork": fork, "redact": redact, "flatten": flatten,
-    "race": race, "own": own,
+    "race": race, "own": own, "replay": replay, "reuse": reuse,
 }  # fmt: skip
 
 if __name__ == "__main__":
     mode, path, name = sys.argv[1:]
-    if mode == "create":
-        create(path)
+    if mode in ("create", "migrate"):
+        {"create": create, "migrate": migrate}[mode](path)
     else:
         MODES[mode](SQLiteEventStore(Path(path)), name)

@@ -13,9 +13,11 @@ from tests.project.source import PACKAGE, ROOT, Module, docstrings, modules, wri
 
 MAX_LINES = 60  # of code: a docstring is not counted, so that explaining costs nothing
 
-# Functions that run code of others and must outlive whatever it raises. Each writes down what it
-# caught. An entry is "path::function", with the reason beside it.
-BROAD_EXCEPT_ALLOWED: frozenset[str] = frozenset()
+# What runs code of others must outlive whatever it raises, and write down what it caught. An entry
+# is "path::function", with the reason beside it.
+BROAD_EXCEPT_ALLOWED: frozenset[str] = frozenset(
+    {"sag_research/runtime/_guard.py::Caught.__exit__"}  # behaviours, agents, worlds, listeners
+)
 
 RUNS_DATA = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 ESCAPES = {
@@ -57,6 +59,21 @@ def no_broad_except(module: Module) -> Iterator[str]:
         allowed = f"{module.where}::{function}" in BROAD_EXCEPT_ALLOWED
         if names & {"", "Exception", "BaseException"} and not allowed:
             yield module.at(node, f"broad except in {function or 'the module'}")
+
+
+def no_hidden_broad_except(module: Module) -> Iterator[str]:
+    """No other way to keep any error: ``suppress(Exception)``, or an ``__exit__`` that does so."""
+    broad = {"Exception", "BaseException"}
+    for function, node in with_function(module.tree):
+        if not isinstance(node, ast.Call):
+            continue
+        name = ast.unparse(node.func).split(".")[-1]
+        classes = {leaf.id for arg in node.args for leaf in ast.walk(arg)
+                   if isinstance(leaf, ast.Name)}  # fmt: skip
+        leaves = name == "isinstance" and function.rpartition(".")[2] in {"__exit__", "__aexit__"}
+        allowed = f"{module.where}::{function}" in BROAD_EXCEPT_ALLOWED
+        if classes & broad and (name == "suppress" or leaves) and not allowed:
+            yield module.at(node, f"broad except by {name}() in {function or 'the module'}")
 
 
 def text_files_name_their_encoding(module: Module) -> Iterator[str]:
@@ -118,6 +135,7 @@ def functions_fit_a_screen(module: Module) -> Iterator[str]:
 RULES: tuple[Rule, ...] = (
     no_code_from_data,
     no_broad_except,
+    no_hidden_broad_except,
     text_files_name_their_encoding,
     only_text_escapes,
     no_raw_html,
@@ -210,6 +228,11 @@ LONG = "def f():\n" + "    x = 1\n" * MAX_LINES
         ("try:\n    f()\nexcept Exception:\n    pass", "broad except in the module"),
         ("def g():\n    try:\n        f()\n    except:\n        pass", "broad except in g"),
         ("try:\n    f()\nexcept (OSError, BaseException) as e:\n    log(e)", "broad except"),
+        ("with suppress(OSError, Exception):\n    f()", "broad except by suppress()"),
+        (
+            "class A:\n    def __exit__(self, k, e, t):\n        return isinstance(e, Exception)",
+            "broad except by isinstance() in A.__exit__",
+        ),
         ("open('a')", "open() without encoding"),
         ("open('a', 'w')", "open() without encoding"),
         ("open('a', mode='w', newline='')", "open() without encoding"),

@@ -313,9 +313,27 @@ def test_differences_are_paired_by_repeat_and_clustered_by_task() -> None:
     table = ExperimentResult("x", ["a", "b"], runs, 10).differences_.set_index("measure")
     success = table.loc["success"]
     assert success[["n_pairs", "n_tasks", "difference"]].tolist() == [4, 2, 0.25]
-    assert (success["low"], success["high"]) == (0.0, 0.5)  # the two tasks' own means
+    # the two tasks' means are 0.5 and 0; t with one degree of freedom is 12.7, and 1 the most
+    assert (success["low"], success["high"], success["note"]) == (-1.0, 1.0, "")
     assert table.loc["steps", "difference"] == 1.0
     assert table.loc["tokens", ["n_pairs", "n_left_out"]].tolist() == [0, 4]
+
+
+def test_only_the_family_is_looked_through(
+    store: SQLiteEventStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        store.create_run(Run(run_id=f"stranger-{number}"))
+    asked: list[str] = []
+    family = SQLiteEventStore.family
+    monkeypatch.setattr(SQLiteEventStore, "runs", None)
+    monkeypatch.setattr(
+        SQLiteEventStore, "family", lambda self, run: asked.append(run) or family(self, run)
+    )
+    result = counting(store, {"a": {}, "b": {}}, run=[("p", 1), ("p", 0)], step=None).run()
+    assert len(result.runs) == 12
+    assert set(asked) == {"p"}  # two forks, one family
+    assert len(lineage(store, "p")) == 13
 
 
 def test_results_are_shown(store: SQLiteEventStore) -> None:
@@ -480,7 +498,7 @@ def test_several_tasks_are_the_clusters(store: SQLiteEventStore) -> None:
     }  # fmt: skip
     success = result.differences_.set_index("measure").loc["success"]
     assert success[["n_pairs", "n_tasks", "difference", "low", "high"]].tolist() == [
-        6, 2, 0.5, 0.0, 1.0,
+        6, 2, 0.5, -1.0, 1.0,
     ]  # fmt: skip
     assert len({run.seed for run in result.runs}) == 6  # another for every parent and repeat
     assert seed_of(7, "p", 3, 0) != seed_of(7, "q", 3, 0)
@@ -543,7 +561,8 @@ def test_back_to_before_the_wrong_edit(tmp_path: Path) -> None:
     seeds = {arm: [run.seed for run in result.runs if run.arm == arm] for arm in arms}
     assert seeds["same policy"] == seeds["less hasty policy"]
     # who looks before it submits takes more steps
-    assert result.differences_.set_index("measure").loc["steps", "low"] > 0
+    steps = result.differences_.set_index("measure").loc["steps"]
+    assert (steps["difference"] > 0, steps["note"]) == (True, "one task: no interval")
     assert store.head("lost").position == size
     own = sum(kin.n_events for kin in lineage(store, "lost").runs[1:])
     assert store.last_seq() - before == own + 1 + 8  # @workspace, and an outcome each

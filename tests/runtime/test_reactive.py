@@ -71,14 +71,14 @@ def test_a_behaviour_acts_in_the_run_of_its_event(
             dispatch(runtime)
     assert written(store, "r1") == [
         ("a", None, "agent"),
-        ("effect.recorded", None, "behavior"),
+        ("effect.recorded", 2, "behavior"),
         ("b", 2, "answer"),
         ("told", None, "answer"),
     ]
     assert written(store, "r2") == [
         ("a", None, "agent"),
         ("told", None, "answer"),
-        ("effect.recorded", None, "behavior"),
+        ("effect.recorded", 2, "behavior"),
         ("b", 2, "answer"),
     ]
     for run_id in ("r1", "r2"):

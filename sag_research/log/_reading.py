@@ -1,0 +1,151 @@
+"""Reading: pages of events with their long texts, and runs with what they are about."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
+from operator import index
+from typing import TYPE_CHECKING, Any, Final
+
+from sag_research.errors import StoreError, UsageError
+from sag_research.log import _canonical as canonical
+from sag_research.log import _rows as shape
+from sag_research.log._connection import translated
+from sag_research.log._lineage import Segment
+from sag_research.log._redact import redactions
+from sag_research.model import Event, Run
+
+if TYPE_CHECKING:
+    from sag_research.log._store import SQLiteEventStore
+
+__all__ = [
+    "event_at",
+    "follow",
+    "read_blob",
+    "read_runs",
+    "read_runs_named",
+    "read_segments",
+    "read_tail",
+]
+
+PAGE: Final = 1_000
+_AT_ONCE: Final = 500
+_SELECT: Final = """
+    SELECT e.seq, r.uid, e.pos, t.name, a.name, e.cause, f.name, e.ts_ns, e.started, e.seconds,
+           e.body, e.digest
+    FROM events e JOIN runs r ON r.run = e.run JOIN names t ON t.id = e.type
+         JOIN names a ON a.id = e.actor LEFT JOIN names f ON f.id = e.frame"""
+
+
+def read_segments(
+    store: SQLiteEventStore,
+    segments: Sequence[Segment],
+    lo: int,
+    types: Collection[str] | None,
+) -> Iterator[Event]:
+    """Read the parts of a lineage from a position on."""
+    own = "e.run = ? AND e.pos > ? AND e.pos <= ?"
+    for segment in segments:
+        after = max(segment.lo, lo) - 1
+        while page := _page(store, own, (segment.run, after, segment.hi), "e.pos", types):
+            yield from page
+            after = page[-1].position or segment.hi
+
+
+def read_tail(
+    store: SQLiteEventStore,
+    after: int,
+    upto: int | None,
+    types: Collection[str] | None,
+    strict: bool,
+) -> Iterator[Event]:
+    """Read the log in the order of writing."""
+    after, end = index(after), store.last_seq() if upto is None else index(upto)
+    where = "e.seq > ? AND e.seq <= ?"
+    while page := _page(store, where, (after, end), "e.seq", types, strict=strict):
+        yield from page
+        after = page[-1].seq or end
+
+
+def follow(
+    store: SQLiteEventStore, after: int, interval: float, stop: threading.Event
+) -> Iterator[Event]:
+    """Read the log, and go on with what is appended."""
+    while not stop.is_set():
+        for event in store.tail(after):
+            yield event
+            after = event.seq or after
+        stop.wait(interval)
+
+
+def event_at(store: SQLiteEventStore, run: int, pos: int) -> Event | None:
+    """Read the event at a position of a run's own part."""
+    page = _page(store, "e.run = ? AND e.pos = ?", (run, pos), "e.pos", None)
+    return page[0] if page else None
+
+
+def _page(
+    store: SQLiteEventStore,
+    where: str,
+    parameters: Sequence[int],
+    order: str,
+    types: Collection[str] | None,
+    *,
+    strict: bool = True,
+) -> list[Event]:
+    wanted = [types] if isinstance(types, str) else list(types or ())
+    only = f" AND t.name IN ({','.join('?' * len(wanted))})" if types is not None else ""
+    query = f"{_SELECT} WHERE {where}{only} ORDER BY {order} LIMIT {PAGE}"
+    with store._lock, translated(store.path):
+        rows = store._db.execute(query, (*parameters, *wanted)).fetchall()
+        redacted = partial(_redacted, store)
+        return shape.events_from_rows(rows, store._blobs.fetch, redacted, strict)
+
+
+def _redacted(store: SQLiteEventStore) -> Mapping[tuple[str, int], str]:
+    """Say why bodies are gone, by run and position; what is known is not read again."""
+    for told in redactions(store._db, store._reasons_upto):
+        store._reasons[told.run_id, told.position] = told.reason
+        store._reasons_upto = told.pos
+    return store._reasons
+
+
+def read_blob(store: SQLiteEventStore, digest: str) -> bytes:
+    """Read the bytes kept under a digest."""
+    try:
+        key = bytes.fromhex(digest)
+    except ValueError:
+        raise UsageError(f"{digest!r} is no digest", fix="give 64 hex digits") from None
+    with store._lock, translated(store.path):
+        found = store._blobs.fetch([key])
+    if key not in found:
+        raise StoreError(
+            f"blob {digest[:12]} is missing from {store.path}",
+            why="it was redacted, or the file is damaged",
+            fix="run `sag verify` to see which events it belongs to",
+        )
+    return found[key]
+
+
+def read_runs(store: SQLiteEventStore, where: str, *parameters: Any) -> list[Run]:
+    """Read runs; what a run is about stands in the first event of its root."""
+    query = f"""
+        SELECT r.uid, p.uid, r.fork_pos, r.label, r.attempt, r.source_id, r.created_ns, e.body
+        FROM runs r LEFT JOIN runs p ON p.run = r.parent
+             LEFT JOIN events e ON e.run = r.root AND e.pos = 1 {where}"""  # noqa: S608
+    with store._lock, translated(store.path):
+        rows = store._db.execute(query, parameters).fetchall()
+        blobs = store._blobs.fetch(canonical.marked(row[-1] for row in rows if row[-1]))
+    return [shape.run_from_row(row, blobs) for row in rows]
+
+
+def read_runs_named(store: SQLiteEventStore, run_ids: Sequence[str]) -> dict[str, Run]:
+    """Read runs by id; unknown ids are left out."""
+    found: dict[str, Run] = {}
+    for start in range(0, len(run_ids), _AT_ONCE):
+        part = run_ids[start : start + _AT_ONCE]
+        marks = ",".join("?" * len(part))
+        runs = read_runs(store, f"WHERE r.uid IN ({marks})", *part)
+        found.update({run.run_id: run for run in runs})
+    return found
