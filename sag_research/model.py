@@ -185,6 +185,12 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True):
     """Totals as the source gives them."""
     outcome: Outcome | None = None
     """Only where the source itself holds a label (e.g. a reward)."""
+    parent: str | None = None
+    """Record, in the same source and read before, of the run that this one left or serves."""
+    parent_step: int | None = None
+    """The last step shared with the parent; for a sub-agent, the step that called it."""
+    relation: str = "fork"
+    """How it left its parent: ``fork``, ``resume``, ``compaction`` …; ``subagent`` shares no step."""
     config: dict[str, Any] = {}
     notes: tuple[str, ...] = ()
     """What the reader had to leave out or could not honour."""

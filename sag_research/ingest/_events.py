@@ -110,9 +110,23 @@ def outcome_event(run_id: str, outcome: Outcome) -> Event:
 
 
 def write_run(
-    store: SQLiteEventStore, run_id: str, trajectory: Trajectory, source_id: str | None
+    store: SQLiteEventStore,
+    run_id: str,
+    trajectory: Trajectory,
+    source_id: str | None,
+    parent_id: str | None = None,
 ) -> list[str]:
     """Write one run: what it is about, its steps, its end, and the label it carries.
+
+    Parameters
+    ----------
+    store : SQLiteEventStore
+    run_id : str
+    trajectory : Trajectory
+        Its steps are its own: those it shares with a parent are the parent's.
+    source_id : str or None
+    parent_id : str, optional
+        The run that it left behind ``trajectory.parent_step``, or that called it.
 
     Returns
     -------
@@ -120,7 +134,32 @@ def write_run(
         What was repaired outside the steps, and what was cut anywhere.
     """
     spoilt: dict[str, str] = {}
+    if parent_id is not None and trajectory.relation != "subagent":
+        first = _fork(store, run_id, trajectory, source_id, parent_id)
+    else:
+        first = _create(store, run_id, trajectory, source_id, parent_id, spoilt)
+    store.append_many(_events(store, run_id, trajectory, spoilt, first))
+    if trajectory.outcome is not None:
+        store.append(outcome_event(run_id, _embedded(trajectory.outcome)))
+    return [
+        f"{run_id}: {name} was {'cut, over 64 MiB' if is_long(text) else 'repaired'}"
+        for name, text in spoilt.items()
+    ]
+
+
+def _create(
+    store: SQLiteEventStore,
+    run_id: str,
+    trajectory: Trajectory,
+    source_id: str | None,
+    caller: str | None,
+    spoilt: dict[str, str],
+) -> int:
+    """Create a run of its own and return the position of its first event."""
     about = {name: clean(getattr(trajectory, name), name, spoilt) for name in _ABOUT}
+    if caller is not None:
+        called = {"run": caller, "step": trajectory.parent_step}
+        about["config"] = {**about["config"], "called_by": called}
     starts = [step.started for step in trajectory.steps if step.started is not None]
     store.create_run(
         Run(
@@ -131,13 +170,28 @@ def write_run(
             **about,
         )
     )
-    store.append_many(_events(store, run_id, trajectory, spoilt))
-    if trajectory.outcome is not None:
-        store.append(outcome_event(run_id, _embedded(trajectory.outcome)))
-    return [
-        f"{run_id}: {name} was {'cut, over 64 MiB' if is_long(text) else 'repaired'}"
-        for name, text in spoilt.items()
-    ]
+    return 1
+
+
+def _fork(
+    store: SQLiteEventStore,
+    run_id: str,
+    trajectory: Trajectory,
+    source_id: str | None,
+    parent_id: str,
+) -> int:
+    """Let a run leave its parent and return the position of its first own event."""
+    step = trajectory.parent_step
+    shared = 1 if step is None or step < 0 else store.position_of_step(parent_id, step)
+    store.fork(
+        parent_id,
+        at=shared,
+        run_id=run_id,
+        intervention={"relation": trajectory.relation, "recorded": True},
+        source_id=source_id,
+        attempt=trajectory.attempt,
+    )
+    return store.head(run_id).position
 
 
 def _embedded(outcome: Outcome) -> Outcome:
@@ -151,15 +205,20 @@ def _instant(seconds: float) -> float | None:
 
 
 def _events(
-    store: SQLiteEventStore, run_id: str, trajectory: Trajectory, spoilt: dict[str, str]
+    store: SQLiteEventStore,
+    run_id: str,
+    trajectory: Trajectory,
+    spoilt: dict[str, str],
+    first: int,
 ) -> Iterator[Event]:
-    position = 1
-    for step in trajectory.steps:
+    """Yield the events behind position `first`, each caused by the one before it."""
+    position = first
+    for number, step in enumerate(trajectory.steps):
         before: dict[str, str] = {}
         payload = step_payload(step, before)
         if before:
             spoilt.update(
-                (f"step {position - 1}: {field}", text)
+                (f"step {number}: {field}", text)
                 for field, text in before.items()
                 if is_long(text)
             )

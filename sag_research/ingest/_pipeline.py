@@ -128,7 +128,7 @@ def _read_ahead(found: Iterator[Found]) -> Iterator[_Opened]:
     ahead: deque[tuple[Found, Source, Future[None] | None]] = deque()
     with ThreadPoolExecutor(1, thread_name_prefix="sag-read") as pool:
         for one in found:
-            source = Source(one.path, repair(one.name), one.root)
+            source = Source(one.path, repair(one.name), one.root, one.members)
             ahead.append((one, source, None if one.problem else pool.submit(_look, source)))
             if len(ahead) > _AHEAD:
                 yield _looked_at(*ahead.popleft())
@@ -388,6 +388,7 @@ class _Job:
             raise FormatError(look.reason)
         runs = steps = 0
         notes: list[str] = []
+        ids: dict[str | None, str] = {}
         with self._store.transaction():
             reading = look.reading
             try:
@@ -395,7 +396,11 @@ class _Job:
                     reading = format_.read(source)
                 for trajectory in reading if look.runs is None else look.runs:
                     run_id = run_id_of(trajectory, source.digest)
-                    notes += self._write_run(run_id, trajectory, source)
+                    parent = ids.get(trajectory.parent) if trajectory.parent else None
+                    if trajectory.parent and parent is None:
+                        notes.append(f"{run_id}: its parent {trajectory.parent!r} is not here")
+                    notes += self._write_run(run_id, trajectory, source, parent)
+                    ids[trajectory.record] = run_id
                     inherited = _inherited(trajectory)
                     runs, steps = runs + 1, steps + len(trajectory.steps) - inherited
                     if inherited:
@@ -416,12 +421,14 @@ class _Job:
         about |= {"reason": reason} if reason else {}
         return about | {"n_runs": runs, "n_steps": steps}
 
-    def _write_run(self, run_id: str, trajectory: Trajectory, source: Source) -> list[str]:
+    def _write_run(
+        self, run_id: str, trajectory: Trajectory, source: Source, parent: str | None
+    ) -> list[str]:
         try:
-            return write_run(self._store, run_id, trajectory, source.source_id)
+            return write_run(self._store, run_id, trajectory, source.source_id, parent)
         except RunExistsError:
             other = self._store.get_run(run_id)
-        if other.source_id == source.source_id and other.parent_id is None:
+        if other.source_id == source.source_id:
             raise _Taken
         raise FormatError(
             f"run id {run_id!r} is taken",

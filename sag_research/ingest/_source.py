@@ -51,6 +51,9 @@ class Source:
         Its POSIX path relative to the folder that was given; its name by default.
     root : Path, optional
         That folder; the file's own folder by default.
+    members : tuple of Path
+        If ``path`` is a folder, the files in it that are one source together, in order. The
+        source's content is theirs, each behind a line with its name.
 
     Notes
     -----
@@ -60,8 +63,15 @@ class Source:
     be opened.
     """
 
-    def __init__(self, path: Path, name: str | None = None, root: Path | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        name: str | None = None,
+        root: Path | None = None,
+        members: tuple[Path, ...] = (),
+    ) -> None:
         self.path = path
+        self.members = members
         self.name = path.name if name is None else name
         self.root = path.parent.absolute() if root is None else root
         self._data: _Bytes | None = None
@@ -75,7 +85,9 @@ class Source:
 
     @property
     def head(self) -> _Bytes:
-        """The first 64 KiB."""
+        """The first 64 KiB; of several files, of the first one."""
+        if self._head is None and self.members:
+            self._head = Source(self.members[0]).head
         if self._head is None:
             if self.path.stat().st_size <= _EAGER:
                 self._load()
@@ -164,7 +176,7 @@ class Source:
                     f"a line of more than {_LINE} bytes", fix="split the record, or its texts"
                 )
         joined = b"".join(kept) if len(kept) != 1 else kept[0]
-        self._head = joined[:HEAD_BYTES]
+        self._head = self._head or joined[:HEAD_BYTES]
         self._data = joined if size <= _KEEP else None
         self._size, self._digest = size, digest.hexdigest()
         return self._digest
@@ -178,6 +190,14 @@ class Source:
             raise FormatError("the file changed while it was read", fix="ingest it again")
 
     def _chunks(self) -> Iterator[_Bytes]:
+        for path in self.members:
+            yield os.fsencode(path.name) + b"\n"
+            yield from Source(path)._chunks()
+            yield b"\n"
+        if not self.members:
+            yield from self._file_chunks()
+
+    def _file_chunks(self) -> Iterator[_Bytes]:
         size = 0
         with self.path.open("rb") as file:
             packed = os.fstat(file.fileno()).st_size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -31,6 +32,8 @@ class Found(NamedTuple):
     """The user gave this very file."""
     problem: str = ""
     """Why it cannot be read, if that is known already."""
+    members: tuple[Path, ...] = ()
+    """The files of a folder that together are one source, in order."""
 
 
 def find(paths: Iterable[str | os.PathLike[str]], own: Path | None = None) -> Iterator[Found]:
@@ -51,8 +54,9 @@ def find(paths: Iterable[str | os.PathLike[str]], own: Path | None = None) -> It
     Notes
     -----
     Names that begin with a dot are left out while a folder is walked, and so are workspaces.
-    Links to folders are followed, each folder once, so a loop of links ends. What is no regular
-    file, or is in ``/proc``, ``/sys`` or ``/dev`` behind its links, has a problem.
+    Links to folders are followed, each folder once, so a loop of links ends. Files that hold one
+    event each, ``event-<number>-<id>.json``, are one source together, which has the name of their
+    folder. What is no regular file, or is in ``/proc``, ``/sys`` or ``/dev`` behind its links, has a problem.
     """
     given = [Path(path) for path in paths]
     for path in given:
@@ -111,7 +115,14 @@ def _walk(
     names = {entry.name for entry in entries}
     if LOG_NAME in names and folder != root:
         return
+    members = [entry for entry in entries if _is_member(entry)]
+    if members:
+        paths = tuple(folder / entry.name for entry in members)
+        name = folder.name if folder == root else _name(folder, root)
+        yield Found(folder, name, root, False, members=paths)
     for entry in entries:
+        if members and _is_member(entry):
+            continue
         path = folder / entry.name
         if entry.name.startswith(".") or _belongs_to(own, path):
             continue
@@ -120,6 +131,21 @@ def _walk(
         else:
             linked = entry.is_symlink()
             yield _look(path, _name(path, root), root, named=False, linked=linked)
+
+
+_MEMBER: Final = re.compile(r"event-\d+-.+\.json(?:\.(?:gz|zst))?", re.DOTALL)
+
+
+def _is_member(entry: os.DirEntry[str]) -> bool:
+    """Tell whether a file holds one event of a run that is a folder of such files."""
+    return _MEMBER.fullmatch(entry.name) is not None and _is_plain(entry)
+
+
+def _is_plain(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file(follow_symlinks=False)
+    except OSError:
+        return False
 
 
 def _is_dir(entry: os.DirEntry[str]) -> bool:

@@ -11,6 +11,7 @@ import pytest
 from sag_research.errors import LabelError, UsageError
 from sag_research.ingest import _pipeline, add, ingest
 from sag_research.ingest._clean import LONGEST
+from sag_research.ingest.formats import FORMATS
 from sag_research.log import SQLiteEventStore
 from sag_research.log._canonical import MAX_TEXT_BYTES
 from tests.ingest.make import (
@@ -22,7 +23,8 @@ from tests.ingest.make import (
     write,
 )
 
-OTHER = "JSON that no format claims (known: swe-agent, mini-swe-agent, tau-bench, native)"
+KNOWN = ", ".join(one.name for one in FORMATS)
+OTHER = f"JSON that no format claims (known: {KNOWN})"
 
 
 @pytest.fixture
@@ -482,8 +484,7 @@ def test_a_folder_without_a_trajectory_gets_a_hint(store, tmp_path):
     write(tmp_path / "other/x.json", {"a": 1})
     (tmp_path / "empty").mkdir()
     report = ingest(store, [tmp_path / "full", tmp_path / "other", tmp_path / "empty"])
-    known = "swe-agent, mini-swe-agent, tau-bench, native"
-    hint = f"no trajectory found; formats known: {known}; see ws.add for your own"
+    hint = f"no trajectory found; formats known: {KNOWN}; see ws.add for your own"
     assert report.notes == [f"{tmp_path / name}: {hint}" for name in ("other", "empty")]
 
 

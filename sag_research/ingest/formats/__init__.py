@@ -11,17 +11,32 @@ from sag_research.ingest._json import looks_like_json
 from sag_research.ingest._source import Source
 from sag_research.ingest.formats.mini_swe_agent import MiniSweAgent
 from sag_research.ingest.formats.native import Native
+from sag_research.ingest.formats.openhands import OpenHands
+from sag_research.ingest.formats.openhands_completions import OpenHandsCompletions
+from sag_research.ingest.formats.openhands_output import OpenHandsOutput
+from sag_research.ingest.formats.openhands_sdk import OpenHandsSdk
 from sag_research.ingest.formats.swe_agent import SweAgent
 from sag_research.ingest.formats.tau_bench import TauBench
 
 __all__ = ["FORMATS", "by_name", "recognise"]
 
-FORMATS: Final[tuple[Format, ...]] = (SweAgent(), MiniSweAgent(), TauBench(), Native())
+FORMATS: Final[tuple[Format, ...]] = (
+    SweAgent(),
+    MiniSweAgent(),
+    TauBench(),
+    Native(),
+    OpenHands(),
+    OpenHandsOutput(),
+    OpenHandsCompletions(),
+    OpenHandsSdk(),
+)
 """All formats; where two are equally sure of a file, the first one has it."""
 
 
 _GLANCE: Final = 4 * 2**10
 _SURE: Final = 0.6
+_CONTAINERS: Final = (b"PK\x03\x04", b"PAR1")
+"""How zip archives (Inspect's logs) and Parquet files begin."""
 _WHOLE: Final = 64 * 2**20
 """Sources up to this size are looked through to the end if their beginning does not tell."""
 
@@ -33,7 +48,7 @@ def recognise(source: Source, formats: Sequence[Format] = FORMATS) -> Format | N
     may hide the keys that tell.
     """
     head = source.head
-    if not looks_like_json(head):
+    if not (looks_like_json(head) or head.startswith(_CONTAINERS)):
         return None
     best, claim = _best(head[:_GLANCE], source, formats)
     if claim < _SURE and len(head) > _GLANCE:

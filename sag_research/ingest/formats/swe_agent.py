@@ -53,6 +53,7 @@ class _Info(msgspec.Struct):
     model_stats: Any = None
     swe_agent_version: Any = None
     best_attempt_idx: Any = None
+    rloop_model_stats: Any = None
 
 
 _NoList: TypeAlias = dict[str, Any] | str | int | float | bool | None
@@ -107,7 +108,11 @@ class SweAgent:
       are nobody's steps.
     * With a retry agent the file holds ``attempts``, and the winner is copied to the root: the
       attempts are the runs, the copy is not read, and the winner's ``config`` says
-      ``"chosen": true``. The root's ``model_stats`` are totals over all attempts.
+      ``"chosen": true``. Only where the winner cannot be read in ``attempts``, the copy stands
+      in for it. The root's ``model_stats`` are totals over all attempts: they are no run's
+      usage, and are kept as ``retry_model_stats`` in the ``config`` of each, beside what the
+      reviewer used (``rloop_model_stats``). While the agent is at work the file holds
+      ``attempts`` alone, without ``info`` or any choice.
     * ``messages`` repeats the history at every step and may be most of the file: it is skipped.
     * ``exit_status`` says why the run stopped; the outcome is never in the file.
     * Counters of zero mean that nobody counted (human and replayed runs).
@@ -149,15 +154,27 @@ def _trajectories(
             raise FormatError("JSON of another shape", why=fault)
         yield _Reader(root, source, notes).trajectory()
         return
-    chosen = shared.integer(_info(root).best_attempt_idx)
+    info = _info(root)
+    chosen = shared.integer(info.best_attempt_idx)
+    totals = {"retry_model_stats": info.model_stats, "rloop_model_stats": info.rloop_model_stats}
+    about = {name: stats for name, stats in totals.items() if isinstance(stats, dict)}
     for number, attempt in enumerate(attempts):
-        if not isinstance(attempt, _File) or faults[number]:
+        if faults[number] and number == chosen and _stands_in(root):
+            refused.remove((f"attempt {number}", faults[number]))
+            notes.append(f"attempt {number}: {faults[number]}; its copy was read instead")
+            attempt, info.model_stats = root, None
+        elif not isinstance(attempt, _File) or faults[number]:
             continue
         attempt.environment = attempt.environment or root.environment
         attempt.replay_config = attempt.replay_config or root.replay_config
         run = _Reader(attempt, source, notes).trajectory()
-        config = run.config | ({"chosen": True} if number == chosen else {})
+        config = run.config | about | ({"chosen": True} if number == chosen else {})
         yield replace(run, record=str(number), attempt=number, config=config)
+
+
+def _stands_in(root: _File) -> bool:
+    """Tell whether the winner's copy at the root can be read in its place."""
+    return not _fault(root) and isinstance(root.trajectory, list)
 
 
 def _fault(file: _File | Other) -> str:
