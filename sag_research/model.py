@@ -190,7 +190,10 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True):
     parent_step: int | None = None
     """The last step shared with the parent; for a sub-agent, the step that called it."""
     relation: str = "fork"
-    """How it left its parent: ``fork``, ``resume``, ``compaction`` …; ``subagent`` shares no step."""
+    """How it left its parent: ``fork``, ``resume``, ``compaction`` …
+
+    A ``subagent`` shares no step.
+    """
     config: dict[str, Any] = {}
     notes: tuple[str, ...] = ()
     """What the reader had to leave out or could not honour."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from sag_research.extract import Vocabulary
 
-__all__ = ["Looks", "Prefixes", "StepTable", "look_grid"]
+__all__ = ["Looks", "Prefixes", "StepTable", "is_on_grid", "look_grid"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -96,24 +96,37 @@ class StepTable:
 
     def text(self, name: str) -> list[str]:
         """Return one text column as strings, empty ones where there is none."""
-        if self.columns is None or name not in self.columns.column_names:
+        columns = self.columns
+        if columns is None or name not in columns.column_names:
             return [""] * len(self)
-        return self.memo(f"text {name}", lambda: self._texts(name))
+        return self.memo(
+            f"text {name}", lambda: [value or "" for value in columns.column(name).to_pylist()]
+        )
 
     def number(self, name: str) -> Floats:
         """Return one column of numbers, NaN where unknown."""
-        if self.columns is None or name not in self.columns.column_names:
+        columns = self.columns
+        if columns is None or name not in columns.column_names:
             return np.full(len(self), np.nan)
-        return self.memo(f"number {name}", lambda: self._numbers(name))
+        return self.memo(f"number {name}", lambda: _as_floats(columns.column(name)))
 
-    def _texts(self, name: str) -> list[str]:
-        assert self.columns is not None
-        return [value or "" for value in self.columns.column(name).to_pylist()]
 
-    def _numbers(self, name: str) -> Floats:
-        assert self.columns is not None
-        series = self.columns.column(name).to_pandas()
-        return np.asarray(series.to_numpy(dtype=np.float64, na_value=np.nan))
+def _as_floats(column: pa.ChunkedArray) -> Floats:
+    series = column.to_pandas()
+    return np.asarray(series.to_numpy(dtype=np.float64, na_value=np.nan))
+
+
+def is_on_grid(seen: int) -> bool:
+    """Tell whether the default grid looks after this many steps.
+
+    Examples
+    --------
+    >>> [seen for seen in range(1, 41) if is_on_grid(seen)] == look_grid(40).tolist()
+    True
+    """
+    if seen <= 10:
+        return seen >= 1
+    return seen % 2 == 0 if seen <= 30 else seen % 5 == 0
 
 
 def look_grid(longest: int) -> Ints:
@@ -127,8 +140,7 @@ def look_grid(longest: int) -> Ints:
     >>> look_grid(14).tolist()
     [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14]
     """
-    grid = [*range(1, 11), *range(12, 31, 2), *range(35, max(longest, 35) + 1, 5)]
-    return np.array([seen for seen in grid if seen <= longest], dtype=np.int64)
+    return np.array([n for n in range(1, longest + 1) if is_on_grid(n)], dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -230,9 +242,8 @@ class Prefixes:
                 f"outcomes {sorted(map(str, strange))} are not known",
                 fix="say success, failure or unknown",
             )
-        return cls(
-            runs, np.asarray(start, np.int64), np.asarray(stop, np.int64), table, dict(left_out or {})
-        )
+        first, end = np.asarray(start, np.int64), np.asarray(stop, np.int64)
+        return cls(runs, first, end, table, dict(left_out or {}))
 
     def __len__(self) -> int:
         return len(self.start)
@@ -242,7 +253,8 @@ class Prefixes:
         unknown = f", {len(self) - known} unknown" if known < len(self) else ""
         return (
             f"Prefixes({len(self)} runs, {self.runs['task_id'].nunique()} tasks, "
-            f"{int(self.n_steps.sum())} steps, {failed} failed, {known - failed} succeeded{unknown})"
+            f"{int(self.n_steps.sum())} steps, {failed} failed, {known - failed} succeeded"
+            f"{unknown})"
         )
 
     @property
@@ -262,7 +274,8 @@ class Prefixes:
             raise UsageError(
                 f"no column {by!r} to group runs by", fix=f"one of {', '.join(self.runs.columns)}"
             )
-        return self.runs.groupby(by, sort=True, dropna=False).ngroup().to_numpy(dtype=np.int64)
+        number = self.runs.groupby(by, sort=True, dropna=False).ngroup()
+        return np.asarray(number.to_numpy(), dtype=np.int64)
 
     def take(self, which: Iterable[int] | NDArray[Any]) -> Prefixes:
         """Return the runs of these indices, or where a mask of shape (n_runs,) is true."""

@@ -45,8 +45,8 @@ def see(step: Step | Mapping[str, Any] | SeenStep, vocabulary: Vocabulary) -> Se
     if isinstance(step, Step):
         code = step.calls[-1].exit_code if step.calls else None
         return SeenStep(token, step.thought, step.action, step.observation, _number(code))
-    texts = (str(step.get(name) or "") for name in TEXTS)
-    return SeenStep(token, *texts, _number(step.get("exit_code")))
+    thought, action, observation = (str(step.get(name) or "") for name in TEXTS)
+    return SeenStep(token, thought, action, observation, _number(step.get("exit_code")))
 
 
 def _number(value: Any) -> float:

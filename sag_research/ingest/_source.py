@@ -85,9 +85,10 @@ class Source:
 
     @property
     def head(self) -> _Bytes:
-        """The first 64 KiB; of several files, of the first one."""
+        """The first 64 KiB; of several files, of the first one that is not empty."""
         if self._head is None and self.members:
-            self._head = Source(self.members[0]).head
+            heads = (Source(path).head for path in self.members)
+            self._head = next((head for head in heads if head.strip()), b"")
         if self._head is None:
             if self.path.stat().st_size <= _EAGER:
                 self._load()

@@ -56,7 +56,8 @@ def find(paths: Iterable[str | os.PathLike[str]], own: Path | None = None) -> It
     Names that begin with a dot are left out while a folder is walked, and so are workspaces.
     Links to folders are followed, each folder once, so a loop of links ends. Files that hold one
     event each, ``event-<number>-<id>.json``, are one source together, which has the name of their
-    folder. What is no regular file, or is in ``/proc``, ``/sys`` or ``/dev`` behind its links, has a problem.
+    folder. What is no regular file, or is in ``/proc``, ``/sys`` or ``/dev`` behind its links, has
+    a problem.
     """
     given = [Path(path) for path in paths]
     for path in given:

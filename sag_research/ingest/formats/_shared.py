@@ -131,16 +131,20 @@ def repo_of(task_id: str) -> str | None:
 
 
 _PROBLEM: Final = tuple(
-    re.compile(pattern, re.DOTALL)
-    for pattern in (
-        r"<pr_description>\s*(?:Consider the following PR description:\s*)?(.*?)"
-        r"\s*</pr_description>",
-        r"<issue>\s*(.*?)\s*</issue>",
-        r"<task>\s*(.*?)\s*</task>",
-        r"\bISSUE:\s*(.*?)\s*\n\s*INSTRUCTIONS:",
-        r"\APlease solve this issue:\s*(.*?)\s*\n\s*You can execute bash commands",
+    (re.compile(begin), re.compile(end))
+    for begin, end in (
+        (
+            r"<pr_description>\s*(?:Consider the following PR description:\s*)?",
+            r"</pr_description>",
+        ),
+        (r"<issue>\s*", r"</issue>"),
+        (r"<task>\s*", r"</task>"),
+        (r"\bISSUE:\s*", r"\n[ \t]*INSTRUCTIONS:"),
+        (r"\APlease solve this issue:\s*", r"\n[ \t]*You can execute bash commands"),
     )
 )
+"""How the marks around a problem begin and end. Each is sought once: a text that opens a mark ten
+thousand times and never closes it is read once, not ten thousand times."""
 
 
 def problem_text(message: str) -> str:
@@ -151,9 +155,11 @@ def problem_text(message: str) -> str:
     >>> problem_text("<pr_description>\nIt breaks.\n</pr_description>\nNow mend it.")
     'It breaks.'
     """
-    for pattern in _PROBLEM:
-        if (found := pattern.search(message)) and found[1]:
-            return found[1]
+    for begin, end in _PROBLEM:
+        opened = begin.search(message)
+        closed = end.search(message, opened.end()) if opened else None
+        if opened and closed and (problem := message[opened.end() : closed.start()].strip()):
+            return problem
     return message.strip()
 
 
