@@ -6,25 +6,36 @@ import json
 import math
 import shutil
 import sys
+import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 import click
 
 from sag_research import __version__
-from sag_research._text import atomic_write, clip, repair, strip_terminal, visible
-from sag_research.errors import SagError, UsageError
+from sag_research._text import atomic_write, clip, repair, safe_file_name, strip_terminal, visible
+from sag_research.errors import (
+    LeakError,
+    MissingDataError,
+    NotEnoughDataError,
+    SagError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
+    from sag_research.deadend import Alarm, RiskModel, Where
+    from sag_research.viz import DeadEndReport
     from sag_research.workspace import Workspace
 
 __all__ = ["main"]
 
 REJECTED = 3
 """Exit code: done, but some inputs were rejected."""
+
+_SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -70,6 +81,38 @@ def _with_json(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")(
         command
     )
+
+
+def _with_cohort(command: Command) -> Command:
+    where = click.option(
+        "--where", default="true", metavar="SQL", help="A condition on the view runs."
+    )
+    no_text = click.option(
+        "--no-text", is_flag=True, help="Stack without its model of words; lengths still count."
+    )
+    return where(no_text(command))
+
+
+def _with_model(command: Command) -> Command:
+    return click.option(
+        "-m", "--model", "name", metavar="NAME", help="A fitted model; default: the only one."
+    )(command)
+
+
+def _with_event_log(command: Command) -> Command:
+    options = (
+        _with_workspace,
+        click.option("--run", metavar="RUN", help="Only this run."),
+        click.option(
+            "--where", default="true", metavar="SQL", help="A condition on the view runs."
+        ),
+        click.option("--texts", is_flag=True, help="Write the texts of the steps, too."),
+        click.option("-o", "--output", required=True, metavar="FILE", help="… .gz compresses."),
+        _with_json,
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 def _workspace(path: str | None, *, create: bool = False) -> Workspace:
@@ -281,6 +324,114 @@ def labels(file: str, workspace: str | None, as_json: bool) -> None:
 
 
 @sag.command()
+@click.option("--hide", "hidden", multiple=True, metavar="RUN", help="Keep it out of statistics.")
+@click.option("--show", "shown", multiple=True, metavar="RUN", help="Let it count again.")
+@click.option("--find", is_flag=True, help="Look through all runs first, not only new files.")
+@_with_workspace
+@_with_json
+def copies(
+    hidden: tuple[str, ...], shown: tuple[str, ...], find: bool, workspace: str | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """List runs that are other runs once more; they are kept out of statistics."""
+    with _workspace(workspace) as ws:
+        ws.hide(*hidden)
+        ws.show(*shown)
+        notes = ws.find_copies().notes() if find else []
+        frame = ws.copies()
+    frame = frame.astype(object).where(frame.notna(), None)
+    columns, rows = list(frame.columns), frame.to_numpy().tolist()
+    if as_json:
+        _print_json({"copies": _records(columns, rows)})
+        return
+    for note in notes:
+        click.echo(f"note: {_cell(note, 300)}", err=True)
+    _print_table(columns, rows)
+
+
+@sag.group()
+def datasets() -> None:
+    """Public sets of runs, and a card for your own."""
+
+
+@datasets.command("list")
+@_with_json
+def datasets_list(as_json: bool) -> None:
+    """List the public sets that can be fetched."""
+    from sag_research.ingest.registry import public_sets
+
+    known = public_sets().values()
+    names = ("name", "hub", "revision", "runs", "bytes", "licence", "formats", "agentpile",
+             "label", "note")  # fmt: skip
+    if as_json:
+        _print_json({"datasets": [{name: getattr(one, name) for name in names} for one in known]})
+        return
+    rows = [
+        (one.name, one.runs, (one.revision or "unpinned")[:8], one.licence,
+         ", ".join(one.formats[:1]) or f"agentpile {one.agentpile}", one.title)
+        for one in known
+    ]  # fmt: skip
+    _print_table(("name", "runs", "revision", "licence", "read by", "title"), rows)
+
+
+@datasets.command("fetch")
+@click.argument("name")
+@click.option("-o", "--output", metavar="FOLDER", help="Default: sag-datasets/NAME.")
+@click.option("--files", multiple=True, metavar="PATTERN", help="Only files like this; repeatable.")
+@click.option("--revision", metavar="COMMIT", help="Another one than the pinned one.")
+@_with_json
+def datasets_fetch(
+    name: str, output: str | None, files: tuple[str, ...], revision: str | None, as_json: bool
+) -> None:
+    """Fetch a public set NAME at its pinned commit; run it again to go on."""
+    from sag_research.ingest import fetch
+    from sag_research.ingest.registry import public_set
+
+    known = public_set(name)
+    told = None if as_json else (lambda line: click.echo(_cell(line, 200), err=True))
+    found = fetch(name, output, files=files, revision=revision, progress=told)
+    if as_json:
+        _print_json(found.to_dict())
+        return
+    what = "the pinned commit" if found.pinned else "not pinned, now recorded"
+    click.echo(f"{found.path}: {len(found.files)} files, {found.bytes:,} bytes, {found.kept} there"
+               f" before; {found.revision} ({what})")  # fmt: skip
+    for title, text in (("licence", known.licence), ("label", known.label), ("note", known.note)):
+        if text:
+            click.echo(f"  {title}: {text}")
+    reader = "" if known.formats else f" --agentpile {name}"
+    click.echo(f"Go on: sag ingest {found.path}{reader}")
+
+
+@datasets.command("card")
+@_with_workspace
+@click.option("--title", default="", help="Default: the workspace's name.")
+@click.option("--licence", default="", help="What the runs may be used under.")
+@click.option("--where", default="true", metavar="SQL", help="A condition on the view runs.")
+@click.option("-o", "--output", metavar="FILE", help="Write it there.")
+def datasets_card(
+    workspace: str | None, title: str, licence: str, where: str, output: str | None
+) -> None:
+    """Write a data card of a workspace: runs, outcomes, formats, copies, digest."""
+    with _workspace(workspace) as ws:
+        text = ws.card(title, licence=licence, where=where)
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    with atomic_write(output) as file:
+        file.write(text.encode("utf-8"))
+    click.echo(output)
+
+
+@datasets.command("cite")
+@_with_workspace
+def datasets_cite(workspace: str | None) -> None:
+    """Print BibTeX for what the workspace holds."""
+    with _workspace(workspace) as ws:
+        click.echo(ws.cite())
+
+
+@sag.command()
 @click.argument("run")
 @_with_workspace
 @click.option("-o", "--output", required=True, metavar="FILE", help="The HTML file to write.")
@@ -477,6 +628,296 @@ def export_duckdb(workspace: str | None, output: str) -> None:
         click.echo(str(ws.export_duckdb(output)))
 
 
+@export.command("xes")
+@_with_event_log
+def export_xes(**options: Any) -> None:
+    """Write runs as an XES event log for process mining."""
+    from sag_research.exchange import export_xes as write
+
+    _export_log(write, **options)
+
+
+@export.command("csv")
+@_with_event_log
+def export_csv(**options: Any) -> None:
+    """Write runs as a CSV event log, one row a step."""
+    from sag_research.exchange import export_csv as write
+
+    _export_log(write, **options)
+
+
+def _export_log(
+    write: Callable[..., Any],
+    workspace: str | None,
+    run: str | None,
+    where: str,
+    texts: bool,
+    output: str,
+    as_json: bool,
+) -> None:
+    if run is not None and where != "true":
+        raise UsageError("--run and --where name runs in two ways", fix="give one of the two")
+    with _workspace(workspace) as ws:
+        if run is not None:
+            done = write(ws, output, where="run_id = ?", parameters=[ws.resolve(run)], texts=texts)
+        else:
+            done = write(ws, output, where=where, texts=texts)
+    if as_json:
+        _print_json(done.to_dict())
+    else:
+        click.echo(f"{done.path}: {done!r}")
+
+
+@sag.group()
+def deadend() -> None:
+    """Say at which step runs are lost, and how sure that is."""
+
+
+@deadend.command("fit")
+@_with_workspace
+@_with_cohort
+@click.option("--model", default="stack", metavar="NAME", show_default=True)
+@click.option("--alpha", default=0.05, show_default=True, type=_SHARE,
+              help="Share of runs that would succeed that the alarm may stop.")  # fmt: skip
+@click.option(
+    "-o", "--output", required=True, metavar="NAME", help="Saved in the workspace's models/."
+)
+@_with_json
+def deadend_fit(
+    workspace: str | None, where: str, no_text: bool, model: str, alpha: float, output: str,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Fit a model of failure, set its alarm, and save both."""
+    from sag_research.deadend import Alarm, save
+
+    with _workspace(workspace) as ws, _notes():
+        target = _model_folder(ws) / _model_name(output)
+        risk, prefixes = _model_called(model, no_text), ws.prefixes(where)
+        risk.fit(prefixes)
+        alarm, why = None, ""
+        try:
+            alarm = Alarm(alpha=alpha).calibrate(risk, prefixes)
+        except (LeakError, NotEnoughDataError) as error:
+            why = str(error)
+        target.parent.mkdir(exist_ok=True)
+        path = save(risk if alarm is None else alarm, target)
+    known = prefixes.labelled
+    told = {"path": str(path), "model": model, "runs": len(known),
+            "tasks": int(known.runs["task_id"].nunique()), "failed": int(known.failed.sum()),
+            "succeeded": int((known.failed == 0).sum()), "left_out": prefixes.left_out,
+            "alarm": None if alarm is None else _scalars(alarm.table_.iloc[0].to_dict()),
+            "no_alarm": why}  # fmt: skip
+    if as_json:
+        _print_json(told)
+        return
+    click.echo(f"{path}: {model} fitted on {prefixes!r}")
+    click.echo(f"  {alarm!r}" if alarm is not None else f"  no alarm: {_line(why)}")
+
+
+@deadend.command("report")
+@_with_workspace
+@_with_cohort
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    metavar="NAME",
+    help="Several times for several; default: stack.",
+)
+@click.option("--folds", default=5, show_default=True, type=click.IntRange(2))
+@click.option("--repeats", default=1, show_default=True, type=click.IntRange(1))
+@click.option("--alpha", default=0.05, show_default=True, type=_SHARE)
+@click.option("--seed", default=0, show_default=True, type=int)
+@click.option("-o", "--output", metavar="FILE", help="Write it with figures as one HTML page, too.")
+@_with_json
+def deadend_report_(
+    workspace: str | None, where: str, no_text: bool, models: tuple[str, ...], output: str | None,
+    as_json: bool, **settings: Any,
+) -> None:  # fmt: skip
+    """Judge models of failure on tasks that they have not seen."""
+    from sag_research.viz import deadend_report
+
+    with _workspace(workspace) as ws, _notes():
+        chosen = [_model_called(name, no_text) for name in models or ("stack",)]
+        found = deadend_report(ws.prefixes(where), chosen, **settings)
+        if output is not None:
+            found.to_html(output)
+    if as_json:
+        _print_json(found.to_dict())
+        return
+    for line in found.lines():
+        click.echo(visible(line))
+    click.echo()
+    shown = ("auroc", "auroc_5", "auroc_10", "brier", "false_aborts", "recall", "steps_saved")
+    rows = [
+        (row["model"], row["n"], *(_estimate(row, name) for name in shown))
+        for row in found.to_dict()["models"]
+    ]
+    _print_table(("model", "n", *shown), rows)
+    for name, why in found.backtest.left_out.items():
+        click.echo(f"note: {name} left out: {_line(why)}", err=True)
+    if output is not None:
+        click.echo(f"\nReport with figures: {output}")
+
+
+def _model_called(name: str, no_text: bool) -> RiskModel:
+    from sag_research.deadend import PrefixRisk, model_of
+
+    return PrefixRisk(text=False) if no_text and name == PrefixRisk.name else model_of(name)
+
+
+def _scalars(row: dict[Any, Any]) -> dict[str, Any]:
+    """Turn numpy's numbers and truth values into Python's."""
+    return {str(k): v.item() if hasattr(v, "item") else v for k, v in row.items()}
+
+
+def _estimate(row: dict[str, Any], name: str) -> str:
+    value, low, high = (row.get(f"{name}{end}") for end in ("", "_low", "_high"))
+    if value is None:
+        return "-"
+    return f"{value:.3f}" if low is None else f"{value:.3f} [{low:.2f}, {high:.2f}]"
+
+
+@deadend.command("check")
+@click.argument("run")
+@_with_workspace
+@_with_model
+@_with_json
+def deadend_check(run: str, workspace: str | None, name: str | None, as_json: bool) -> None:
+    """Show the risk after each step of a RUN, and whether the alarm fires."""
+    from sag_research.viz import alarm_steps
+
+    with _workspace(workspace) as ws, _notes():
+        run_id, fitted = ws.resolve(run), _fitted(ws, name)
+        found = _located(ws, run_id, fitted.risk)
+    alarm, seen = fitted.alarm, run_id in fitted.risk.fitted_runs_
+    first = None if alarm is None else next(iter(alarm_steps(alarm, found.risk)), None)
+    steps = [
+        {"step": step, "token": token, "risk": float(risk),
+         "alarm": first is not None and step >= first}
+        for step, (token, risk) in enumerate(zip(found.tokens, found.risk, strict=True))
+    ]  # fmt: skip
+    told = {"run_id": run_id, "model": fitted.name, "seen_in_training": seen,
+            "alpha": None if alarm is None else alarm.alpha,
+            "threshold": None if alarm is None else alarm.threshold_,
+            "alarm_step": first, "steps": steps}  # fmt: skip
+    if as_json:
+        _print_json(told)
+        return
+    rows = [
+        (row["step"], f"{row['risk']:.3f}", "raised" if row["alarm"] else "", row["token"])
+        for row in steps
+    ]
+    _print_table(("step", "risk", "alarm", "token"), rows)
+    click.echo(_verdict(alarm, first))
+    if seen:
+        click.echo(
+            "The model was fitted on this run; the risk is by one that had not seen its task."
+        )
+
+
+def _verdict(alarm: Alarm | None, step: int | None) -> str:
+    if alarm is None:
+        return "No alarm was set for this model: see `sag deadend fit`."
+    rule = f"(threshold {alarm.threshold_:.3f}, alpha {alarm.alpha:g}, {alarm.mode} mode)"
+    return f"No alarm {rule}." if step is None else f"Alarm at step {step} {rule}."
+
+
+@deadend.command("where")
+@click.argument("run")
+@_with_workspace
+@_with_model
+@_with_json
+def deadend_where(run: str, workspace: str | None, name: str | None, as_json: bool) -> None:
+    """Say at which step a RUN was lost, where to fork it, and on what evidence."""
+    from sag_research.viz import where_line, where_values
+
+    with _workspace(workspace) as ws, _notes():
+        run_id, fitted = ws.resolve(run), _fitted(ws, name)
+        found = _located(ws, run_id, fitted.risk)
+        outcome = str(ws.sql("SELECT outcome FROM runs WHERE run_id = ?", [run_id]).rows()[0][0])
+    if as_json:
+        told = {"run_id": run_id, "outcome": outcome, "model": fitted.name}
+        _print_json(told | where_values(found))
+        return
+    click.echo(_line(where_line(found, outcome)))
+    for line in found.evidence:
+        click.echo(f"  {_line(line)}")
+
+
+class _Fitted(NamedTuple):
+    """A saved model, and its alarm if it has one."""
+
+    name: str
+    risk: RiskModel
+    alarm: Alarm | None
+
+
+def _fitted(ws: Workspace, name: str | None) -> _Fitted:
+    """Load the model of this name, or the only one there is."""
+    from sag_research.deadend import Alarm, load
+
+    folder = _model_folder(ws)
+    names = sorted(path.stem for path in folder.glob("*.json"))
+    if not names:
+        raise MissingDataError(
+            "no model of failure is fitted in this workspace",
+            fix="fit one with `sag deadend fit -o NAME`",
+        )
+    if name is None and len(names) > 1:
+        raise UsageError(f"{len(names)} models are saved", fix=f"say -m {' or -m '.join(names)}")
+    chosen = names[0] if name is None else _model_name(name)
+    if chosen not in names:
+        raise UsageError(f"no model {chosen!r} in {folder}", fix=f"one of {', '.join(names)}")
+    saved = load(folder / f"{chosen}.json")
+    if not isinstance(saved, Alarm):
+        return _Fitted(chosen, saved, None)
+    if saved.risk_ is None:
+        raise UsageError(f"model {chosen!r} is an alarm alone", fix="fit it again")
+    return _Fitted(chosen, saved.risk_, saved)
+
+
+def _located(ws: Workspace, run_id: str, risk: RiskModel) -> Where:
+    """Locate the loss of a run among the others of its task; of a fork or copy, on its own."""
+    from sag_research.deadend import locate, prefixes_of_steps
+
+    query = """
+        SELECT task_id, parent_id IS NOT NULL OR hidden OR copy_of IS NOT NULL
+        FROM runs WHERE run_id = ?"""
+    ((task, alone),) = ws.sql(query, [run_id]).rows()
+    if alone:  # no member of a cohort
+        return locate(risk, prefixes_of_steps(ws.steps(run_id), risk.vocabulary_), 0)
+    vocabulary = risk.vocabulary_
+    prefixes = ws.prefixes("task_id IS NOT DISTINCT FROM ?", [task], vocabulary=vocabulary)
+    return locate(risk, prefixes, run_id)
+
+
+def _model_folder(ws: Workspace) -> Path:
+    if ws.path is None:
+        raise UsageError("a workspace in memory keeps no models", fix="name a folder with -w")
+    return ws.path / "models"
+
+
+def _model_name(text: str) -> str:
+    """Return the plain name that ``models/NAME``, ``NAME.json`` or ``NAME`` stands for."""
+    name = text.removeprefix("models/").removesuffix(".json").removesuffix(".npz")
+    if not name or safe_file_name(name) != name:
+        raise UsageError(
+            f"{text!r} is no name for a model", fix="use letters, digits and ._- only, no folder"
+        )
+    return name
+
+
+@contextmanager
+def _notes() -> Iterator[None]:
+    """Print each warning as one line on stderr, without the place in the code."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        yield
+    for text in dict.fromkeys(str(warning.message) for warning in caught):
+        click.echo(f"note: {_line(text)}", err=True)
+
+
 @sag.command()
 @_with_workspace
 @click.option("-o", "--output", required=True, metavar="FILE", help="The HTML file to write.")
@@ -490,7 +931,7 @@ def report(workspace: str | None, output: str, run: str | None) -> None:
 @sag.command()
 @click.option("-o", "--output", default="sag-demo", metavar="FOLDER", show_default=True)
 def demo(output: str) -> None:
-    """Do the main job on the bundled data: ingest, query, bloom, report."""
+    """Do the main job on the bundled data: ingest, query, dead ends, bloom, report."""
     from sag_research.viz import report_tables
     from sag_research.workspace import bundled
 
@@ -500,10 +941,25 @@ def demo(output: str) -> None:
         for title, _, table in report_tables(ws.sql):
             click.echo(f"\n{title}")
             _print_table(table.columns, table.rows()[:12])
-        path = ws.report(folder / "report.html")
+        click.echo("\nDead ends")
+        dead = _demo_dead_ends(ws)
+        for line in dead.lines():
+            click.echo(visible(line))
+        path = ws.report(folder / "report.html", deadend=dead)
         click.echo(f"\nReport with a graph: {path}")
         command = "sag" if shutil.which("sag") else str(Path(sys.executable).parent / "sag")
         click.echo(f"Go on: {command} runs -w {folder / 'workspace'}")
+
+
+def _demo_dead_ends(ws: Workspace) -> DeadEndReport:
+    """Backtest a small model against a few baselines: seconds, not minutes."""
+    from sag_research.deadend import PrefixRisk
+    from sag_research.viz import deadend_report
+
+    small = PrefixRisk(text=False, folds=3, trees=50)
+    plain = ("hazard", "characters", "repeat-3", "sag-entity-rule")
+    with _notes():
+        return deadend_report(ws.prefixes(), [small], baselines=plain, folds=3)
 
 
 @sag.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
@@ -18,7 +19,21 @@ from sag_research._text import atomic_write, clip, escape
 from sag_research.bloom import BloomGraph, bloom
 from sag_research.errors import RunNotFoundError, StoreError, UsageError
 from sag_research.extract import EntityExtractor
-from sag_research.ingest import IngestReport, LabelReport, add, apply_labels, ingest, read_labels
+from sag_research.ingest import (
+    CopyReport,
+    IngestReport,
+    LabelReport,
+    add,
+    apply_labels,
+    data_card,
+    fetched_sets,
+    hide,
+    hide_copies,
+    ingest,
+    read_labels,
+    show,
+)
+from sag_research.ingest.registry import bibtex, cite, public_sets
 from sag_research.lab import bundled
 from sag_research.llm import RecordedCalls, recorded_calls
 from sag_research.log import Redaction, SQLiteEventStore, VerifyReport
@@ -227,7 +242,7 @@ class Workspace:
         Returns
         -------
         Prefixes
-            Forks and runs without steps are left out and counted in ``left_out``.
+            Forks, copies and runs without steps are left out and counted in ``left_out``.
         """
         from sag_research.deadend import read_prefixes  # scikit-learn takes a second to import
 
@@ -252,7 +267,7 @@ class Workspace:
             A column of the view ``runs``, e.g. ``model``, ``agent`` or ``repo``.
         where : str
             An SQL condition over ``runs``. Forks, whose first steps are another run's, are left
-            out unless it speaks of ``parent_id``.
+            out unless it speaks of ``parent_id``, and copies unless it speaks of ``hidden``.
         parameters : sequence or mapping, optional
             Values for the condition.
         ks : sequence of int
@@ -269,7 +284,7 @@ class Workspace:
 
         kept = "true" if "parent_id" in where else "parent_id IS NULL"
         return compare(
-            self.runs(f"({where}) AND kind <> 'extraction' AND {kept}", parameters),
+            self.runs(f"({_shown(where)}) AND kind <> 'extraction' AND {kept}", parameters),
             by=by,
             ks=tuple(ks),
             seed=seed,
@@ -290,6 +305,37 @@ class Workspace:
             Values for the condition.
         """
         return self.sql(_cohort("*", where, "ORDER BY seq"), parameters).df()
+
+    def copies(self) -> pd.DataFrame:
+        """List the runs that are hidden: copies with the run they are, and those hidden by hand.
+
+        Returns
+        -------
+        DataFrame
+            Columns run_id, copy_of, reason, path, format, outcome, shown_outcome; the last is
+            the outcome of the run that counts instead. Where both are known and differ, the
+            copies contradict each other.
+
+        Notes
+        -----
+        Copies are found by each ingest: runs of one task whose actions are equal once spelling
+        is taken away, and files that were overwritten. :meth:`show` lets a run count again.
+        """
+        return self.sql(_COPIES).df()
+
+    def find_copies(self) -> CopyReport:
+        """Look for copies among all runs, those added by hand included, and hide them."""
+        return hide_copies(self.store)
+
+    def hide(self, *runs: str, reason: str = "") -> None:
+        """Keep runs out of statistics; they stay in :meth:`runs`, marked as hidden."""
+        for run_id in [self.resolve(run) for run in runs]:
+            hide(self.store, run_id, reason)
+
+    def show(self, *runs: str, reason: str = "") -> None:
+        """Let hidden runs count again; no ingest hides them any more."""
+        for run_id in [self.resolve(run) for run in runs]:
+            show(self.store, run_id, reason)
 
     def steps(self, run: str) -> pd.DataFrame:
         """Return a run's steps, read from the log, those inherited from its ancestors included.
@@ -374,9 +420,10 @@ class Workspace:
     ) -> str:
         """Return a fingerprint of a cohort to cite: 16 hex digits over its runs and outcomes.
 
-        The same files and labels give the same fingerprint on any machine.
+        The same files and labels give the same fingerprint on any machine. Copies are left out
+        unless the condition speaks of ``hidden``.
         """
-        query = _cohort("run_id, digest, outcome", where, "ORDER BY run_id")
+        query = _cohort("run_id, digest, outcome", _shown(where), "ORDER BY run_id")
         state = blake2b(digest_size=8)
         for row in self.sql(query, parameters).rows():
             state.update("\t".join(row).encode() + b"\n")
@@ -385,6 +432,53 @@ class Workspace:
     def sources(self) -> pd.DataFrame:
         """Return every file that was read: what became of it, and why."""
         return self.sql("SELECT * FROM sources ORDER BY path, root").df()
+
+    def public_sets(self) -> dict[str, str]:
+        """Return the public sets that runs came from, with the commit where it was recorded."""
+        columns = "format, dataset FROM sources JOIN runs USING (source_id)"
+        rows = self.sql(f"SELECT DISTINCT {columns} WHERE status = 'ingested'").rows()  # noqa: S608
+        formats, names = ({row[place] for row in rows} for place in (0, 1))
+        found = {
+            name: ""
+            for name, one in public_sets().items()
+            if one.hub in names or (one.formats[:1] and one.formats[0] in formats & _OF_ONE_SET)
+        }
+        roots = self.sql("SELECT DISTINCT root FROM sources WHERE status = 'ingested'").rows()
+        return found | fetched_sets(str(root) for (root,) in roots if root)
+
+    def cite(self) -> str:
+        """Return BibTeX for what the workspace holds: public sets, agents, benchmarks, this package.
+
+        Sets are known by what their files say, and by the card that a fetch leaves beside them.
+        Check it: what runs were given without a name is not in it.
+        """
+        formats = self.sql("SELECT DISTINCT format FROM sources WHERE status = 'ingested'").rows()
+        held = self.public_sets()
+        works = cite(held, [name for (name,) in formats], version=__version__)
+        commits = [f"% {name}: {commit or 'commit not recorded'}" for name, commit in held.items()]
+        return "\n".join([*commits, bibtex(works)])
+
+    def card(self, title: str = "", *, licence: str = "", where: str = "true") -> str:
+        """Write a data card in Markdown: runs, tasks, outcomes, formats, copies, digest.
+
+        Parameters
+        ----------
+        title : str
+            Default: the workspace's name.
+        licence : str
+            What the runs may be used under; you have to know.
+        where : str
+            An SQL condition over ``runs``, for a part of the workspace.
+        """
+        return data_card(
+            lambda query: self.sql(query).rows(),
+            digest=self.digest(where),
+            title=title or (self.path.name if self.path else "Agent runs"),
+            licence=licence,
+            where=where,
+            sets=self.public_sets(),
+            version=__version__,
+        )
 
     def info(self) -> dict[str, Any]:
         """Return what the workspace holds, and how much room it takes on disk, in bytes."""
@@ -396,6 +490,7 @@ class Workspace:
             "entities": "SELECT count(*) FROM entities",
             "mentions": "SELECT count(*) FROM mentions",
             "sources": "SELECT count(*) FROM sources",
+            "hidden": "SELECT count(*) FROM runs WHERE hidden",
         }
         counts = {name: int(self.sql(query).rows()[0][0]) for name, query in queries.items()}
         outcomes = "SELECT outcome, count(*) FROM runs GROUP BY 1 ORDER BY 1"
@@ -587,6 +682,25 @@ class Workspace:
 def _cohort(columns: str, where: str, order: str) -> str:
     # the condition is the user's own SQL, like the text of ws.sql; values are bound
     return f"SELECT {columns} FROM runs WHERE ({where}) {order}"  # noqa: S608
+
+
+def _shown(where: str) -> str:
+    """Leave hidden runs out, unless the condition speaks of them itself."""
+    return where if re.search(r"\b(hidden|copy_of)\b", where) else f"({where}) AND NOT hidden"
+
+
+_COPIES = """
+    SELECT r.run_id, r.copy_of, r.hidden_reason AS reason, s.path, s.format, r.outcome,
+           shown.outcome AS shown_outcome
+    FROM runs r LEFT JOIN runs shown ON shown.run_id = r.copy_of
+         LEFT JOIN (SELECT source_id, min(path) AS path, any_value(format) AS format
+                    FROM sources WHERE status = 'ingested' GROUP BY source_id) s
+         ON s.source_id = r.source_id
+    WHERE r.hidden ORDER BY r.copy_of, r.seq"""
+
+
+_OF_ONE_SET = frozenset({"nebius-swe-agent", "nebius-openhands", "swe-gym"})
+"""Formats in which one public set alone is written."""
 
 
 def _sizes(path: Path) -> dict[str, int]:

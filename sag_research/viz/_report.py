@@ -13,6 +13,7 @@ from sag_research.viz._page import inline
 from sag_research.viz._scene import Scene
 
 if TYPE_CHECKING:
+    from sag_research.viz._report_deadend import DeadEndReport
     from sag_research.warehouse import QueryResult
 
 __all__ = ["report_page", "report_tables"]
@@ -41,6 +42,7 @@ def report_page(
     tables: list[tuple[str, str, QueryResult]],
     scene: Scene | None,
     footer: str,
+    deadend: DeadEndReport | None = None,
 ) -> str:
     """Make one self-contained page that needs no network; all texts are escaped here."""
     parts = [
@@ -48,6 +50,8 @@ def report_page(
         + html_table(table.columns, table.rows())
         for title, note, table in tables
     ]
+    if deadend is not None:
+        parts.append(deadend.html())
     if scene is not None:
         note = "Steps in time order below, the entities their texts name above. Click a node."
         parts.append(f'<h2>One run, bloomed</h2><p class="note">{note}</p>{inline(scene, 640)}')

@@ -79,6 +79,7 @@ def test_fit_saves_model_and_alarm_without_pickle(study: Path, fitted: Any) -> N
     assert fitted["failed"] + fitted["succeeded"] == 120
     assert fitted["alarm"]["alpha"] == 0.05
     assert fitted["alarm"]["n_success"] == fitted["succeeded"]
+    assert fitted["alarm"]["acts"] is False
     models = sorted(p.name for p in (study / "w" / "models").iterdir())
     assert models == ["first.json", "first.npz"]
 
@@ -117,6 +118,8 @@ def test_where_a_run_was_lost(study: Path, fitted: Any) -> None:
     change = "none" if told["change_step"] is None else told["change_step"]
     assert first.startswith(f"{run}: lost at step {change}, fork point ")
     assert len(evidence) == len(told["evidence"])
+    good = a_run(study, "outcome = 'success'")
+    assert "outcome success; its risk rises most" in call(study, "deadend", "where", good)
 
 
 def test_where_a_fork_was_lost(study: Path, fitted: Any) -> None:
@@ -162,6 +165,7 @@ def test_texts_in_a_report_are_escaped(study: Path) -> None:
         ("deadend report --where task_id='task-01'", NotEnoughDataError, "task"),
         ("deadend report --where false", NotEnoughDataError, "no run in this cohort"),
         ("export xes --run task-99 -o x.xes", RunNotFoundError, "no run"),
+        ("export csv --where false --run task-40 -o x.csv", UsageError, "one of the two"),
         ("export csv --where false -o x.csv", NotEnoughDataError, "no run to export"),
     ],
 )
@@ -197,3 +201,17 @@ def test_exports(study: Path) -> None:
     assert {row["task_id"] for row in rows} == {"task-40"}
     assert rows[1]["observation"] == "x = 1"
     assert "122 runs" in call(study, "export", "xes", "-o", str(study / "log.xes.gz"))
+
+
+@pytest.mark.slow
+def test_demo_ends_with_dead_ends(tmp_path: Path) -> None:
+    first, again = (sag("demo", "-o", name, cwd=tmp_path) for name in ("a", "b"))
+    assert first.returncode == 0, first.stderr
+    told = first.stdout.split("\nDead ends\n")[1].splitlines()
+    assert "310 runs of 32 tasks" in told[0]
+    assert "AUROC" in told[1]
+    assert any(": lost at step " in line for line in told)
+    assert again.stdout.split("\nDead ends\n")[1].splitlines()[:5] == told[:5]
+    page, copy = ((tmp_path / n / "report.html").read_text(encoding="utf-8") for n in ("a", "b"))
+    assert page == copy
+    assert page.count('src="data:image/svg+xml;base64,') >= 5
