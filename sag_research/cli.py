@@ -88,7 +88,7 @@ def _with_cohort(command: Command) -> Command:
         "--where", default="true", metavar="SQL", help="A condition on the view runs."
     )
     no_text = click.option(
-        "--no-text", is_flag=True, help="Stack without its model of words; lengths still count."
+        "--no-text", is_flag=True, help="Without models of words; the texts' lengths still count."
     )
     return where(no_text(command))
 
@@ -399,8 +399,28 @@ def datasets_fetch(
     for title, text in (("licence", known.licence), ("label", known.label), ("note", known.note)):
         if text:
             click.echo(f"  {title}: {text}")
-    reader = "" if known.formats else f" --agentpile {name}"
-    click.echo(f"Go on: sag ingest {found.path}{reader}")
+    click.echo(f"Go on: sag datasets load {name} {found.path}")
+
+
+@datasets.command("load")
+@click.argument("name")
+@click.argument("folder", required=False)
+@_with_workspace
+@click.option("--limit", type=int, metavar="N", help="Only N runs, where agentpile reads the set.")
+@_with_json
+def datasets_load(
+    name: str, folder: str | None, workspace: str | None, limit: int | None, as_json: bool
+) -> None:
+    """Read a public set NAME that was fetched into a FOLDER (default: sag-datasets/NAME)."""
+    from sag_research.ingest.registry import public_set
+
+    public_set(name)  # before a workspace is made for nothing
+    with _workspace(workspace, create=True) as ws:
+        report = ws.load_public(name, folder, limit=limit)
+    if as_json:
+        _print_json(report.to_dict())
+    else:
+        _print_ingest(report)
 
 
 @datasets.command("card")
@@ -735,10 +755,14 @@ def deadend_report_(
     as_json: bool, **settings: Any,
 ) -> None:  # fmt: skip
     """Judge models of failure on tasks that they have not seen."""
+    from sag_research.deadend import BASELINES, MODELS
     from sag_research.viz import deadend_report
 
     with _workspace(workspace) as ws, _notes():
         chosen = [_model_called(name, no_text) for name in models or ("stack",)]
+        if no_text:
+            of_words = {name for name, model in MODELS.items() if model.needs_text}
+            settings["baselines"] = [name for name in BASELINES if name not in of_words]
         found = deadend_report(ws.prefixes(where), chosen, **settings)
         if output is not None:
             found.to_html(output)

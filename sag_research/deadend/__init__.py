@@ -2,6 +2,7 @@
 
 from sag_research.deadend._alarm import Alarm, SmallSampleWarning
 from sag_research.deadend._backtest import Backtest, backtest
+from sag_research.deadend._backtest_run import BASELINES
 from sag_research.deadend._ceiling import hindsight, identity_ceiling, observability_ceiling
 from sag_research.deadend._changepoint import StepSets, calibrate_steps
 from sag_research.deadend._cohort import read_prefixes
@@ -29,6 +30,7 @@ from sag_research.deadend._stack import PrefixRisk
 from sag_research.deadend._step import SeenStep, prefixes_of_steps
 
 __all__ = [
+    "BASELINES",
     "MODELS",
     "Alarm",
     "Backtest",

@@ -136,7 +136,7 @@ def test_report_as_text_json_and_page(study: Path) -> None:
     rows = {row["model"]: row for row in values["models"]}
     assert {"backoff", "hazard", "majority", "sag-entity-rule"} <= set(rows)
     assert all(row["n"] == 120 for row in rows.values())
-    assert "texts" in values["left_out"]["text-tfidf"]
+    assert "text-tfidf" not in rows
     html = page.read_text(encoding="utf-8")
     assert "<script" not in html
     assert html.count("<img ") == html.count("<img alt=")
