@@ -1,7 +1,11 @@
 """Trajectories and labels from files into the log: nothing is lost without being listed."""
 
+from sag_research.ingest._agentpile import agentpile_runs, load_public
 from sag_research.ingest._apply import apply_labels
+from sag_research.ingest._card import data_card
+from sag_research.ingest._copies import Copy, CopyReport, hide, hide_copies, show
 from sag_research.ingest._events import step_payload
+from sag_research.ingest._fetch import Fetched, fetch, fetched_sets
 from sag_research.ingest._format import Format, Reading
 from sag_research.ingest._labels import Label, Labels, read_labels
 from sag_research.ingest._pipeline import add, ingest
@@ -13,6 +17,11 @@ __all__ = [
     # formats
     "FORMATS",
     "Contradiction",
+    # copies
+    "Copy",
+    "CopyReport",
+    # public sets, and cards of one's own
+    "Fetched",
     "Format",
     # what an ingest did
     "IngestReport",
@@ -23,9 +32,17 @@ __all__ = [
     "Reading",
     "Source",
     "add",
+    "agentpile_runs",
     "apply_labels",
+    "data_card",
+    "fetch",
+    "fetched_sets",
+    "hide",
+    "hide_copies",
     # into the log
     "ingest",
+    "load_public",
     "read_labels",
+    "show",
     "step_payload",
 ]

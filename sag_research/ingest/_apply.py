@@ -6,9 +6,15 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from itertools import takewhile
+from pathlib import Path
 
 from sag_research.ingest._events import outcome_event
-from sag_research.ingest._facts import outcomes_in_log, sources_in_log
+from sag_research.ingest._facts import (
+    SourceRead,
+    outcomes_in_log,
+    sources_in_log,
+    visibility_in_log,
+)
 from sag_research.ingest._labels import Label, Labels
 from sag_research.ingest._report import Contradiction, LabelReport
 from sag_research.log import SQLiteEventStore
@@ -47,12 +53,17 @@ def apply_labels(
     At most one event is written for a run, a source and a value, so applying labels again
     does nothing; what a source says later replaces what it said before. Where several runs
     answer to a task, a label's model tells them apart, and among the attempts of a retry agent
-    the chosen one is meant; what still fits several runs is listed and not guessed.
+    the chosen one is meant, and never a copy that is hidden where its original fits as well; what
+    still fits several runs is listed and not guessed. The result of a trial is about the run that
+    was read from the trial's folder, or else about its task.
     """
     wanted = None if runs is None else frozenset(runs)
     found = (run for run in store.runs() if wanted is None or run.run_id in wanted)
     scope = _Scope(run for run in found if run.kind == "agent")
     scope.add_paths(_paths_in_log(store, scope) if paths is None else paths)
+    scope.hidden = {run_id for run_id, one in visibility_in_log(store).items() if one.hidden}
+    if any(label.folder is not None for label in labels):
+        scope.add_folders(sources_in_log(store))
     report = LabelReport(labels=len(labels), notes=list(labels.notes), refused=list(labels.refused))
     targets = _targets(labels, scope, report)
     with store.transaction():
@@ -69,6 +80,8 @@ class _Scope:
         self.runs = {run.run_id: run for run in runs}
         self.by_task: defaultdict[str, list[str]] = defaultdict(list)
         self.by_path: dict[str, list[str]] = {}
+        self.hidden: set[str] = set()
+        self._by_place: list[tuple[str, list[str]]] = []
         self._ids = sorted(self.runs)
         for run in self.runs.values():
             if run.task_id is not None and run.parent_id is None:  # a report knows no forks
@@ -80,17 +93,48 @@ class _Scope:
             for path, run_ids in paths.items()
         }
 
+    def add_folders(self, sources: Iterable[tuple[int, SourceRead]]) -> None:
+        """Learn where the files of runs stand on disk."""
+        by_source: defaultdict[str, list[str]] = defaultdict(list)
+        for run in self.runs.values():
+            called = "called_by" in run.config  # a trial's result is about its first agent
+            if run.source_id is not None and run.parent_id is None and not called:
+                by_source[run.source_id].append(run.run_id)
+        places = {
+            str(Path(source.root, source.path).resolve()): by_source.get(source.source_id or "")
+            for _, source in sources
+        }
+        self._by_place = sorted((place, runs) for place, runs in places.items() if runs)
+
+    def _in_folder(self, folder: str) -> list[str]:
+        """Runs of all files in a folder and below it."""
+        start = bisect_left(self._by_place, (folder.rstrip("/") + "/",))
+        behind = (self._by_place[place] for place in range(start, len(self._by_place)))
+        inside = takewhile(lambda one: one[0].startswith(folder.rstrip("/") + "/"), behind)
+        return list(dict.fromkeys(run_id for _, runs in inside for run_id in runs))
+
+    def _of_trial(self, label: Label) -> list[str]:
+        if label.folder is not None and (found := self._in_folder(label.folder)):
+            return found
+        names = filter(None, (label.key, label.task_id))
+        return next(filter(None, (self.by_task.get(name) for name in names)), [])
+
     def candidates(self, label: Label, models: set[str]) -> list[str]:
         """Runs that a label may be about; ``models`` are those that labels of its key name."""
         if label.kind == "path":
             found = self.by_path.get(label.key, [])
         elif label.kind == "run_id":
             found = self._by_id(label.key)
+        elif label.kind == "trial":
+            return self._chosen(self._of_model(self._shown(self._of_trial(label)), label, models))
         else:
             found = self.by_task.get(label.key, [])
         if label.task_id is not None:
             found = [run_id for run_id in found if self.runs[run_id].task_id == label.task_id]
-        return self._chosen(self._of_model(found, label, models))
+        return self._chosen(self._of_model(self._shown(found), label, models))
+
+    def _shown(self, found: list[str]) -> list[str]:
+        return [run_id for run_id in found if run_id not in self.hidden] or found
 
     def _by_id(self, key: str) -> list[str]:
         if key in self.runs:

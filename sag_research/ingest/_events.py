@@ -1,4 +1,4 @@
-"""From a trajectory to the events of a run, and into the log."""
+"""From a trajectory to the events of a run, made ready for the log."""
 
 from __future__ import annotations
 
@@ -9,11 +9,19 @@ import msgspec
 from msgspec.structs import replace
 
 from sag_research import _text
-from sag_research.ingest._clean import LONGEST, clean, is_fit, is_long
-from sag_research.log import SQLiteEventStore
+from sag_research.ingest._clean import clean, is_long
+from sag_research.ingest._copies_spelling import deeds_of_steps, sketch
+from sag_research.log import (
+    PreparedEvent,
+    PreparedRun,
+    RunWriter,
+    keep_text,
+    prepare_event,
+    prepare_run,
+)
 from sag_research.model import WORKSPACE_RUN, Event, Outcome, Run, Step, Trajectory, Usage
 
-__all__ = ["outcome_event", "run_id_of", "step_payload", "write_run"]
+__all__ = ["ReadRun", "outcome_event", "read_run", "run_id_of", "step_payload", "write_run"]
 
 _LONGEST_ID: Final = 200
 _ABOUT: Final = ("task_id", "goal", "dataset", "repo", "agent", "model", "config")
@@ -62,8 +70,7 @@ def step_payload(step: Step, spoilt: dict[str, str] | None = None) -> dict[str, 
     )
     payload.update((name, value) for name, value in optional if value is not None)
     before: dict[str, str] = {}
-    if not _is_plain(step):
-        payload = {name: clean(value, name, before) for name, value in payload.items()}
+    payload = {name: clean(value, name, before) for name, value in payload.items()}
     if before:
         payload["flags"] += [one for one in _what_was_done(before) if one not in payload["flags"]]
     if spoilt is not None:
@@ -73,23 +80,6 @@ def step_payload(step: Step, spoilt: dict[str, str] | None = None) -> dict[str, 
 
 def _what_was_done(spoilt: dict[str, str]) -> list[str]:
     return sorted({"cut" if is_long(text) else "repaired" for text in spoilt.values()})
-
-
-def _is_plain(step: Step) -> bool:
-    """Tell quickly whether a step needs no cleaning, as nearly all do not."""
-    texts = [step.thought, step.action, step.observation, *step.flags]
-    for call in step.calls:
-        texts += (call.id, call.name, call.text, call.observation, call.status)
-        if call.arguments is not None and not is_fit(call.arguments):
-            return False
-    numbers = [step.started, step.seconds, *(call.exit_code for call in step.calls)]
-    if step.usage is not None:
-        numbers += (step.usage.tokens_in, step.usage.tokens_out, step.usage.cost_usd)
-    if not (is_fit(numbers) and is_fit(step.state)):
-        return False
-    if not all(map(str.isascii, texts)):
-        return all(map(is_fit, texts))
-    return not any("\x00" in text or len(text) > LONGEST for text in texts)
 
 
 def _fields(struct: msgspec.Struct) -> dict[str, Any]:
@@ -109,89 +99,99 @@ def outcome_event(run_id: str, outcome: Outcome) -> Event:
     return Event(run_id=WORKSPACE_RUN, type="outcome.recorded", actor="ingest", payload=payload)
 
 
-def write_run(
-    store: SQLiteEventStore,
-    run_id: str,
-    trajectory: Trajectory,
-    source_id: str | None,
-    parent_id: str | None = None,
-) -> list[str]:
-    """Write one run: what it is about, its steps, its end, and the label it carries.
+class ReadRun(msgspec.Struct, array_like=True, frozen=True):
+    """A run as it was read, ready for the log."""
+
+    run: PreparedRun
+    n_steps: int
+    """Without those it inherited."""
+    outcome: PreparedEvent | None = None
+    """What its record says of it."""
+    notes: list[str] = []
+    sketch: str = ""
+    """Of what it did, by which copies are found."""
+
+
+def read_run(
+    trajectory: Trajectory, run_id: str, source_id: str | None, parent_id: str | None = None
+) -> ReadRun:
+    """Make one run ready: what it is about, its steps, its end, and the label it carries.
 
     Parameters
     ----------
-    store : SQLiteEventStore
-    run_id : str
     trajectory : Trajectory
         Its steps are its own: those it shares with a parent are the parent's.
+    run_id : str
     source_id : str or None
     parent_id : str, optional
         The run that it left behind ``trajectory.parent_step``, or that called it.
 
     Returns
     -------
-    list of str
-        What was repaired outside the steps, and what was cut anywhere.
+    ReadRun
+        Its notes say what was repaired outside the steps, and what was cut anywhere.
+
+    Raises
+    ------
+    BadPayloadError, UsageError
+        If the log could not hold it.
     """
     spoilt: dict[str, str] = {}
+    texts: dict[bytes, bytes] = {}
+    outcome = None
     if parent_id is not None and trajectory.relation != "subagent":
-        first = _fork(store, run_id, trajectory, source_id, parent_id)
+        run = Run(run_id=run_id, parent_id=parent_id, created_at=_begun(trajectory))
     else:
-        first = _create(store, run_id, trajectory, source_id, parent_id, spoilt)
-    store.append_many(_events(store, run_id, trajectory, spoilt, first))
+        run = _described(run_id, trajectory, parent_id, spoilt)
+    prepared = prepare_run(
+        replace(run, attempt=trajectory.attempt, source_id=source_id),
+        _events(run_id, trajectory, spoilt, texts),
+        texts,
+        parent_step=trajectory.parent_step,
+        intervention=_intervention(trajectory, spoilt),
+    )
     if trajectory.outcome is not None:
-        store.append(outcome_event(run_id, _embedded(trajectory.outcome)))
-    return [
+        said = outcome_event(run_id, _embedded(trajectory.outcome))
+        outcome = prepare_event(said, texts)
+    notes = [
         f"{run_id}: {name} was {'cut, over 64 MiB' if is_long(text) else 'repaired'}"
         for name, text in spoilt.items()
     ]
+    inherited = sum("inherited" in step.flags for step in trajectory.steps)
+    if inherited:
+        notes.append(f"{run_id}: {inherited} inherited steps not counted")
+    done = sketch(list(deeds_of_steps(trajectory.steps)))
+    return ReadRun(prepared, len(trajectory.steps) - inherited, outcome, notes, done)
 
 
-def _create(
-    store: SQLiteEventStore,
-    run_id: str,
-    trajectory: Trajectory,
-    source_id: str | None,
-    caller: str | None,
-    spoilt: dict[str, str],
-) -> int:
-    """Create a run of its own and return the position of its first event."""
+def write_run(writer: RunWriter, read: ReadRun) -> None:
+    """Put a run into the log, and what its record says of it."""
+    writer.add(read.run)
+    if read.outcome is not None:
+        writer.append(WORKSPACE_RUN, read.outcome)
+
+
+def _described(
+    run_id: str, trajectory: Trajectory, caller: str | None, spoilt: dict[str, str]
+) -> Run:
+    """Describe a run of its own."""
     about = {name: clean(getattr(trajectory, name), name, spoilt) for name in _ABOUT}
     if caller is not None:
         called = {"run": caller, "step": trajectory.parent_step}
         about["config"] = {**about["config"], "called_by": called}
+    return Run(run_id=run_id, created_at=_begun(trajectory), **about)
+
+
+def _intervention(trajectory: Trajectory, spoilt: dict[str, str]) -> dict[str, Any]:
+    """Say how a run left its parent, and what it was told then."""
+    told = {name: clean(getattr(trajectory, name), name, spoilt) for name in ("goal", "config")}
+    known = {name: value for name, value in told.items() if value}
+    return {"relation": trajectory.relation, "recorded": True, **known}
+
+
+def _begun(trajectory: Trajectory) -> float | None:
     starts = [step.started for step in trajectory.steps if step.started is not None]
-    store.create_run(
-        Run(
-            run_id=run_id,
-            attempt=trajectory.attempt,
-            source_id=source_id,
-            created_at=_instant(min(starts)) if starts else None,
-            **about,
-        )
-    )
-    return 1
-
-
-def _fork(
-    store: SQLiteEventStore,
-    run_id: str,
-    trajectory: Trajectory,
-    source_id: str | None,
-    parent_id: str,
-) -> int:
-    """Let a run leave its parent and return the position of its first own event."""
-    step = trajectory.parent_step
-    shared = 1 if step is None or step < 0 else store.position_of_step(parent_id, step)
-    store.fork(
-        parent_id,
-        at=shared,
-        run_id=run_id,
-        intervention={"relation": trajectory.relation, "recorded": True},
-        source_id=source_id,
-        attempt=trajectory.attempt,
-    )
-    return store.head(run_id).position
+    return _instant(min(starts)) if starts else None
 
 
 def _embedded(outcome: Outcome) -> Outcome:
@@ -205,29 +205,11 @@ def _instant(seconds: float) -> float | None:
 
 
 def _events(
-    store: SQLiteEventStore,
-    run_id: str,
-    trajectory: Trajectory,
-    spoilt: dict[str, str],
-    first: int,
-) -> Iterator[Event]:
-    """Yield the events behind position `first`, each caused by the one before it."""
-    position = first
+    run_id: str, trajectory: Trajectory, spoilt: dict[str, str], texts: dict[bytes, bytes]
+) -> Iterator[PreparedEvent]:
+    """Make the events of the steps and of the end ready."""
     for number, step in enumerate(trajectory.steps):
-        before: dict[str, str] = {}
-        payload = step_payload(step, before)
-        if before:
-            spoilt.update(
-                (f"step {number}: {field}", text)
-                for field, text in before.items()
-                if is_long(text)
-            )
-            payload["raw"] = {
-                field: store.put_blob(text.encode("utf-8", "surrogatepass"))
-                for field, text in before.items()
-            }
-        yield Event(run_id=run_id, type="agent.step", payload=payload, cause=position)
-        position += 1
+        yield _step_event(run_id, number, step, spoilt, texts)
     if trajectory.end is not None:
         payload = {
             "exit_status": trajectory.exit_status,
@@ -235,6 +217,22 @@ def _events(
             "usage": _usage(trajectory.usage),
         }
         known = {name: value for name, value in payload.items() if value is not None}
-        yield Event(
-            run_id=run_id, type=trajectory.end, payload=clean(known, "end", spoilt), cause=position
+        end = Event(run_id=run_id, type=trajectory.end, payload=clean(known, "end", spoilt))
+        yield prepare_event(end, texts)
+
+
+def _step_event(
+    run_id: str,
+    number: int,
+    step: Step,
+    spoilt: dict[str, str],
+    texts: dict[bytes, bytes],
+) -> PreparedEvent:
+    before: dict[str, str] = {}
+    payload = step_payload(step, before)
+    if before:
+        spoilt.update(
+            (f"step {number}: {field}", text) for field, text in before.items() if is_long(text)
         )
+        payload["raw"] = {field: keep_text(text, texts) for field, text in before.items()}
+    return prepare_event(Event(run_id=run_id, type="agent.step", payload=payload), texts)

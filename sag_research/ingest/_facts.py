@@ -10,7 +10,13 @@ import msgspec
 from sag_research.log import SQLiteEventStore
 from sag_research.model import WORKSPACE_RUN, Outcome
 
-__all__ = ["SourceRead", "outcomes_in_log", "sources_in_log"]
+__all__ = [
+    "SourceRead",
+    "Visibility",
+    "outcomes_in_log",
+    "sources_in_log",
+    "visibility_in_log",
+]
 
 T = TypeVar("T")
 
@@ -25,6 +31,23 @@ class SourceRead(msgspec.Struct):
     source_id: str | None = None
     format: str | None = None
     reason: str | None = None
+    sketches: dict[str, str] = {}
+    """What the source's runs did, in short, by run; see :func:`hide_copies`."""
+
+
+class Visibility(msgspec.Struct, frozen=True):
+    """Whether a run counts, and why not."""
+
+    run: str
+    hidden: bool
+    reason: str = ""
+    copy_of: str | None = None
+
+
+class _Hidden(msgspec.Struct):
+    run: str
+    reason: str = ""
+    copy_of: str | None = None
 
 
 class _About(msgspec.Struct):
@@ -46,6 +69,18 @@ def outcomes_in_log(store: SQLiteEventStore) -> Iterator[tuple[str, Outcome]]:
             about, outcome = _as(event.payload, _About), _as(event.payload, Outcome)
             if about is not None and outcome is not None:
                 yield about.run, outcome
+
+
+def visibility_in_log(store: SQLiteEventStore) -> dict[str, Visibility]:
+    """Read the last word on each run that was ever hidden or shown."""
+    last: dict[str, Visibility] = {}
+    if store.has_run(WORKSPACE_RUN):
+        for event in store.read(WORKSPACE_RUN, types=("run.hidden", "run.shown")):
+            if (said := _as(event.payload, _Hidden)) is not None:
+                hidden = event.type == "run.hidden"
+                copy_of = said.copy_of if hidden else None
+                last[said.run] = Visibility(said.run, hidden, said.reason, copy_of)
+    return last
 
 
 def _as(payload: object, shape: type[T]) -> T | None:

@@ -171,10 +171,10 @@ class Outline(NamedTuple):
 
 
 _TOKEN: Final = re.compile(rb'"([^"\\]*(?:\\.[^"\\]*)*)(?:"|\\?\Z)|([{}\[\]:])', re.DOTALL)
+_SHORT: Final = 64 * 2**10
 _EMPTY: Final = Outline("", {}, False, False)
 
 
-@lru_cache(maxsize=4)
 def outline(data: bytes) -> Outline:
     """Read the outline of a JSON text, which may be cut anywhere.
 
@@ -183,6 +183,10 @@ def outline(data: bytes) -> Outline:
     >>> sorted(outline(b'{"a": [{"b": 1, "c": {"d"').below("a"))
     ['b', 'c']
     """
+    return _short_outline(data) if len(data) <= _SHORT else _long_outline(data)
+
+
+def _outline(data: bytes) -> Outline:
     data = data.removeprefix(_BOM)
     if not looks_like_json(data):
         return _EMPTY
@@ -192,6 +196,11 @@ def outline(data: bytes) -> Outline:
             more = bool(data[token.end() :].strip(_SPACE))
             return Outline(scan.root, scan.found(), True, more)
     return Outline(scan.root, scan.found(), False, False)
+
+
+# All formats look at the same beginnings, and at the same lines of them.
+_short_outline: Final = lru_cache(maxsize=64)(_outline)
+_long_outline: Final = lru_cache(maxsize=2)(_outline)
 
 
 class _Scan:

@@ -11,6 +11,8 @@ from sag_research._text import clip, escape, visible
 if TYPE_CHECKING:
     import pandas as pd
 
+    from sag_research.ingest._copies import CopyReport
+
 __all__ = ["Contradiction", "IngestReport", "LabelReport"]
 
 _SHOWN: Final = 20
@@ -197,6 +199,8 @@ class IngestReport:
         ``{name: {"files", "runs", "steps"}}`` of what is new.
     labels : LabelReport or None
         What became of the labels that were given.
+    copies : CopyReport or None
+        Runs that are other runs once more, and were hidden.
     notes : list of str
         What readers left out, and hints.
     """
@@ -212,7 +216,13 @@ class IngestReport:
     by_format: dict[str, dict[str, int]] = field(default_factory=dict)
     duplicate_of: list[tuple[str, str]] = field(default_factory=list)
     labels: LabelReport | None = None
+    copies: CopyReport | None = None
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def n_copies(self) -> int:
+        """Number of runs that were hidden as copies."""
+        return 0 if self.copies is None else len(self.copies.hidden)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data, as ``sag ingest --json`` prints it."""
@@ -225,6 +235,7 @@ class IngestReport:
             "ignored": [{"path": path, "reason": reason} for path, reason in self.ignored],
             "rejected": [{"path": path, "reason": reason} for path, reason in self.rejected],
             "by_format": self.by_format,
+            "copies": [] if self.copies is None else [c._asdict() for c in self.copies.hidden],
             "notes": self.notes,
         }
 
@@ -249,8 +260,11 @@ class IngestReport:
         return (
             f"IngestReport({self.files} files: {self.ingested} ingested, {self.duplicates}"
             f" duplicates, {len(self.ignored)} ignored, {len(self.rejected)} rejected;"
-            f" {self.runs} runs, {self.steps} steps{self._refused()})"
+            f" {self.runs} runs, {self.steps} steps{self._refused()}{self._copied()})"
         )
+
+    def _copied(self) -> str:
+        return f"; {self.n_copies} hidden as copies" if self.n_copies else ""
 
     def _refused(self) -> str:
         count = len(self.refused_records)

@@ -9,10 +9,10 @@ from hashlib import sha256
 import pytest
 
 from sag_research.errors import LabelError, UsageError
-from sag_research.ingest import _pipeline, add, ingest
+from sag_research.ingest import _account, _pipeline, _reading, add, ingest
 from sag_research.ingest._clean import LONGEST
 from sag_research.ingest.formats import FORMATS
-from sag_research.log import SQLiteEventStore
+from sag_research.log import RunWriter, SQLiteEventStore
 from sag_research.log._canonical import MAX_TEXT_BYTES
 from tests.ingest.make import (
     mini_file,
@@ -134,6 +134,7 @@ def test_what_is_written_of_a_run(store, tmp_path):
             "n_runs": 1,
             "n_steps": 2,
             "notes": [],
+            "sketches": {run.run_id: "4cd162715dc7fdbd"},
         }
     ]
 
@@ -316,18 +317,17 @@ def test_an_interrupted_ingest_goes_on_where_it_stopped(tmp_path, monkeypatch):
     for number in range(6):
         write(tmp_path / f"in/{number}.traj", swe_file(swe_step(f"echo {number}\n")))
     monkeypatch.setattr("sag_research.ingest._pipeline._CHUNK_FILES", 2)
-    real, seen = SQLiteEventStore.create_run, []
+    real, seen = RunWriter.add, []
 
     def interrupted(self, run):
-        if run.kind == "agent":
-            seen.append(run)
+        seen.append(run)
         if len(seen) == 4:
             raise KeyboardInterrupt
         return real(self, run)
 
     with SQLiteEventStore(tmp_path / "log.sqlite") as store:
         with monkeypatch.context() as patch:
-            patch.setattr(SQLiteEventStore, "create_run", interrupted)
+            patch.setattr(RunWriter, "add", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 ingest(store, [tmp_path / "in"])
         assert [run.task_id for run in store.runs()] == ["0", "1"]
@@ -376,6 +376,7 @@ def test_the_report_shows_itself(store, tmp_path):
         "ignored": [],
         "rejected": [{"path": "<img src=x>.traj", "reason": "empty file"}],
         "by_format": {"swe-agent": {"files": 1, "runs": 1, "steps": 1}},
+        "copies": [],
         "notes": [],
     }
     assert list(report.table_["status"]) == ["rejected", "duplicate"]
@@ -464,19 +465,13 @@ def test_a_file_that_is_rejected_whole_has_no_refused_records(store, tmp_path):
 # ---- reasons and hints
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("log.eval", "Inspect .eval logs are not supported yet"),
-        ("log.zip", "a zip archive: unpack it, then ingest the folder"),
-    ],
-)
-def test_archives_are_told_from_other_files(store, tmp_path, name, reason):
+def test_archives_are_told_from_other_files(store, tmp_path):
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w") as archive:
-        archive.writestr("header.json", "{}")
-    path = write(tmp_path / name, data.getvalue())
-    assert ingest(store, [path]).rejected == [(name, reason)]
+        archive.writestr("notes.txt", "x")
+    path = write(tmp_path / "log.zip", data.getvalue())
+    reason = "a zip archive: unpack it, then ingest the folder"
+    assert ingest(store, [path]).rejected == [("log.zip", reason)]
 
 
 def test_a_folder_without_a_trajectory_gets_a_hint(store, tmp_path):
@@ -513,16 +508,15 @@ def test_two_ingests_of_one_folder_at_once_share_the_work(tmp_path, monkeypatch)
     write(tmp_path / "in/bad.traj", b"")
     monkeypatch.setattr(_pipeline, "_CHUNK_FILES", 2)
     with SQLiteEventStore(tmp_path / "log.sqlite") as one, SQLiteEventStore(one.path) as two:
-        real, others = _pipeline._Job.look_at, []
+        real, others = _pipeline._take_group, []
 
-        def look_at(job, group):
-            looked_at = real(job, group)
-            if job._store is one and not others:
+        def take_group(store, *arguments):
+            if store is one and not others:
                 others.append(None)
                 others.append(ingest(two, [tmp_path / "in"]))
-            return looked_at
+            real(store, *arguments)
 
-        monkeypatch.setattr(_pipeline._Job, "look_at", look_at)
+        monkeypatch.setattr(_pipeline, "_take_group", take_group)
         report = ingest(one, [tmp_path / "in"])
         assert adds_up(report)
         assert (report.duplicates, report.ingested, len(report.rejected)) == (6, 0, 1)
@@ -532,44 +526,43 @@ def test_two_ingests_of_one_folder_at_once_share_the_work(tmp_path, monkeypatch)
         assert one.verify().ok
 
 
-def test_a_run_that_is_there_without_its_source_is_no_fault(store, tmp_path):
+def test_a_run_that_is_there_without_its_source_is_no_fault(store, tmp_path, monkeypatch):
     """A log whose facts were lost still knows its runs."""
     write(tmp_path / "a.traj", swe_file())
     ingest(store, [tmp_path])
-    job = _pipeline._Job(store, _pipeline.FORMATS, forced=False)
-    job._first.clear()
-    found = list(_pipeline.find([tmp_path]))
-    with store.transaction():
-        for look in job.look_at((one, _pipeline.Source(one.path)) for one in found):
-            job.take(look)
-    assert (job.report.duplicates, job.report.rejected, len(store.runs())) == (1, [], 1)
+    real = _account.Account.catch_up
+    monkeypatch.setattr(_account.Account, "catch_up", lambda account: None)
+    report = ingest(store, [tmp_path])
+    assert (report.duplicates, report.rejected, len(store.runs())) == (1, [], 1)
+    monkeypatch.setattr(_account.Account, "catch_up", real)
+    assert ingest(store, [tmp_path]).duplicates == 1
 
 
 def test_files_are_read_before_the_log_is_locked(tmp_path, monkeypatch):
     write(tmp_path / "in/a.traj", swe_file())
     write(tmp_path / "in/b.jsonl", json.dumps(native()).encode())
-    seen = []
+    seen, real = [], _reading.read_run
     with SQLiteEventStore(tmp_path / "log.sqlite") as store:
-        for format_ in _pipeline.FORMATS:
-            real = type(format_).read
 
-            def read(self, source, real=real):
-                seen.append(store._depth)
-                return real(self, source)
+        def read_run(*arguments):
+            seen.append(store._depth)
+            return real(*arguments)
 
-            monkeypatch.setattr(type(format_), "read", read)
+        monkeypatch.setattr(_reading, "read_run", read_run)
         assert ingest(store, [tmp_path / "in"]).ingested == 2
         assert seen == [0, 0]
+        lines = [json.dumps(native(name)).encode() for name in "cde"]
+        write(tmp_path / "in/c.jsonl", b"\n".join(lines))
         monkeypatch.setattr(_pipeline, "_HELD_BYTES", 10)
-        write(tmp_path / "in/c.jsonl", json.dumps(native("c")).encode())
-        assert ingest(store, [tmp_path / "in"]).ingested == 1
-        assert seen == [0, 0, 2]
+        monkeypatch.setattr(_reading, "_PART_BYTES", 0)
+        assert ingest(store, [tmp_path / "in"]).runs == 3
+        assert seen == [0, 0, 0, 2, 2]
 
 
 def test_an_equal_file_is_taken_where_the_first_was_refused(store, tmp_path, monkeypatch):
     for name in "ab":
         write(tmp_path / f"{name}.jsonl", json.dumps(native()).encode())
-    real, calls = _pipeline.write_run, []
+    real, calls = _account.write_run, []
 
     def once_refused(*arguments):
         calls.append(arguments)
@@ -577,7 +570,7 @@ def test_an_equal_file_is_taken_where_the_first_was_refused(store, tmp_path, mon
             raise UsageError("not now")
         return real(*arguments)
 
-    monkeypatch.setattr(_pipeline, "write_run", once_refused)
+    monkeypatch.setattr(_account, "write_run", once_refused)
     report = ingest(store, [tmp_path])
     assert (report.rejected, report.ingested) == ([("a.jsonl", "not now")], 1)
 

@@ -19,8 +19,9 @@ def outcomes(store):
 
 def test_swe_agent(store, real_data):
     report = ingest(store, [real_data / "sweagent_demos", real_data / "swesmith_sweagent_v1"])
-    assert (report.ingested, report.duplicates) == (11, 5)
-    assert (report.runs, report.steps, report.rejected) == (11, 152, [])
+    assert (report.ingested, report.duplicates) == (11 + 1, 5)  # one file of rows beside the runs
+    assert (report.runs, report.steps, report.rejected) == (11 + 3, 152 + 103, [])
+    assert report.n_copies == 2  # two of the three rows were made of runs that are there
     steps = [event.payload for event in store.tail(types=("agent.step",))]
     assert all(len(step["calls"]) == 1 for step in steps)
     assert sum(bool(step["calls"][0]["id"]) for step in steps) == 5 + 76  # with tool calls
@@ -36,8 +37,8 @@ def test_swe_smith_reports(store, real_data):
     folder = real_data / "swesmith_sweagent_v1"
     report = ingest(store, [folder], labels=folder / "run_evaluation")
     assert (report.labels.conflicts, report.labels.ambiguous) == ([], [])
-    assert report.labels.applied == 6  # the aggregate and each run's own
-    assert sorted(outcomes(store)) == ["failure"] * 2 + ["success"] * 4
+    assert report.labels.applied == 8  # of four tasks, by the aggregate and each one's own
+    assert sorted(outcomes(store)) == ["failure"] * 2 + ["success"] * 6
 
 
 def test_mini_swe_agent(store, real_data):

@@ -9,13 +9,22 @@ from sag_research.errors import UsageError
 from sag_research.ingest._format import Format
 from sag_research.ingest._json import looks_like_json
 from sag_research.ingest._source import Source
+from sag_research.ingest.formats.atif import Atif
+from sag_research.ingest.formats.claude_code import ClaudeCode
+from sag_research.ingest.formats.inspect import Inspect
 from sag_research.ingest.formats.mini_swe_agent import MiniSweAgent
 from sag_research.ingest.formats.native import Native
+from sag_research.ingest.formats.nebius_openhands import NebiusOpenHands
+from sag_research.ingest.formats.nebius_swe_agent import NebiusSweAgent
+from sag_research.ingest.formats.openai_chat import OpenAiChat
 from sag_research.ingest.formats.openhands import OpenHands
 from sag_research.ingest.formats.openhands_completions import OpenHandsCompletions
 from sag_research.ingest.formats.openhands_output import OpenHandsOutput
 from sag_research.ingest.formats.openhands_sdk import OpenHandsSdk
 from sag_research.ingest.formats.swe_agent import SweAgent
+from sag_research.ingest.formats.swe_gym import SweGym
+from sag_research.ingest.formats.swe_smith import SweSmith
+from sag_research.ingest.formats.tau2 import Tau2
 from sag_research.ingest.formats.tau_bench import TauBench
 
 __all__ = ["FORMATS", "by_name", "recognise"]
@@ -29,6 +38,15 @@ FORMATS: Final[tuple[Format, ...]] = (
     OpenHandsOutput(),
     OpenHandsCompletions(),
     OpenHandsSdk(),
+    NebiusSweAgent(),
+    NebiusOpenHands(),
+    SweSmith(),
+    SweGym(),
+    OpenAiChat(),
+    Inspect(),
+    Atif(),
+    Tau2(),
+    ClaudeCode(),
 )
 """All formats; where two are equally sure of a file, the first one has it."""
 
@@ -38,7 +56,7 @@ _SURE: Final = 0.6
 _CONTAINERS: Final = (b"PK\x03\x04", b"PAR1")
 """How zip archives (Inspect's logs) and Parquet files begin."""
 _WHOLE: Final = 64 * 2**20
-"""Sources up to this size are looked through to the end if their beginning does not tell."""
+"""Bytes that are looked through if the beginning of a source does not tell."""
 
 
 def recognise(source: Source, formats: Sequence[Format] = FORMATS) -> Format | None:
@@ -53,9 +71,16 @@ def recognise(source: Source, formats: Sequence[Format] = FORMATS) -> Format | N
     best, claim = _best(head[:_GLANCE], source, formats)
     if claim < _SURE and len(head) > _GLANCE:
         best, claim = _best(head, source, formats)
-    if claim < _SURE and len(head) < source.size <= _WHOLE:
-        best, claim = _best(source.bytes(), source, formats)
+    if claim < _SURE and len(head) < source.size:
+        best, claim = _best(_more(source), source, formats)
     return best if claim > 0 else None
+
+
+def _more(source: Source) -> bytes:
+    """Return all of a source; of one that is too large for that, its first line."""
+    if source.size <= _WHOLE:
+        return source.bytes()
+    return next(source.lines(), b"")[:_WHOLE]
 
 
 def _best(data: bytes, source: Source, formats: Sequence[Format]) -> tuple[Format | None, float]:

@@ -20,7 +20,7 @@ from sag_research.ingest._source import Source
 from sag_research.ingest.formats import _shared as shared
 from sag_research.model import Call, Step, Trajectory, Usage
 
-__all__ = ["SweAgent"]
+__all__ = ["SweAgent", "end_of", "exit_parts", "typed"]
 
 
 T = TypeVar("T")
@@ -215,7 +215,7 @@ def exit_parts(status: str) -> tuple[str, str]:
     return (found["base"], found["reason"] or "") if found else (status, "")
 
 
-def _end(status: str | None) -> str | None:
+def end_of(status: str | None) -> str | None:
     """Choose the terminal event; a file without an exit status is of a run that was cut off."""
     if status is None:
         return None
@@ -247,7 +247,7 @@ class _Reader:
             repo=shared.repo_of(task_id),
             agent="swe-agent",
             model=_model(config) or folder.get("model"),
-            end=_end(status),
+            end=end_of(status),
             exit_status=status,
             submission=info.submission if isinstance(info.submission, str) else None,
             usage=_totals(info),
@@ -371,7 +371,7 @@ def _step(step: _Step, said: _Said) -> Step:
 
 def _calls(calls: tuple[Call, ...], said: _Said, action: str, observation: str) -> tuple[Call, ...]:
     if not calls:
-        return (_typed(action, observation),) if action.strip() else ()
+        return (typed(action, observation),) if action.strip() else ()
     if len(calls) == 1:
         return (replace(calls[0], text=action or calls[0].text, observation=observation),)
     answered, _ = shared.with_results(calls, said.answers(calls))
@@ -380,7 +380,7 @@ def _calls(calls: tuple[Call, ...], said: _Said, action: str, observation: str) 
     return (*calls[:-1], replace(calls[-1], observation=observation))
 
 
-def _typed(action: str, observation: str) -> Call:
+def typed(action: str, observation: str) -> Call:
     """Make the call of an agent that types its actions: a command of its own, or the shell's."""
     first = action.split(maxsplit=1)[0]
     name = first if first in _COMMANDS else "bash"
@@ -401,7 +401,7 @@ def _turn(turn: _Message, replies: Sequence[_Message]) -> Step:
     action = shared.text_of(turn.action)
     calls = shared.calls_from(turn.tool_calls)
     if not calls and action.strip():
-        calls = (_typed(action, ""),)
+        calls = (typed(action, ""),)
     elif len(calls) == 1 and action:
         calls = (replace(calls[0], text=action),)
     results = [shared.Result(_call_id(one), shared.text_of(one.content)) for one in replies]

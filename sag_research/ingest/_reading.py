@@ -1,0 +1,215 @@
+"""One file: recognised, digested, read and made ready for the log, in whatever process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from sag_research._text import repair
+from sag_research.errors import BadPayloadError, FormatError, UsageError
+from sag_research.ingest._events import ReadRun, read_run, run_id_of
+from sag_research.ingest._format import Format
+from sag_research.ingest._reasons import TOO_DEEP, has_suffix, reason_of, refusals, unclaimed
+from sag_research.ingest._source import Source
+from sag_research.ingest._walk import Found
+from sag_research.ingest.formats import recognise
+from sag_research.ingest.plugins import Formats
+from sag_research.log import packed_run
+from sag_research.model import Trajectory
+
+__all__ = ["HELD_BYTES", "Look", "Read", "Rules", "read_source", "source_of"]
+
+HELD_BYTES: Final = 64 * 2**20
+"""Runs of a source up to this size are made ready before the log is locked."""
+_PART_BYTES: Final = 2**20
+"""Bytes of the further runs of a larger source that are handed on together."""
+
+
+class Read(msgspec.Struct, array_like=True, frozen=True):
+    """What a file was found to be. Of a large source there are several, each with some runs."""
+
+    digest: str | None = None
+    size: int | None = None
+    """Bytes of the content; of the file, where it was not read through."""
+    known: bool = False
+    """The content was met before: it was not read."""
+    format: str = ""
+    version: str = ""
+    reason: str = ""
+    """Why it is refused."""
+    claimed: bool = False
+    """It is meant to be a trajectory."""
+    runs: list[ReadRun] = []
+    notes: list[str] = []
+    refused: list[tuple[str, str]] = []
+    more: bool = False
+    """Another part follows; notes and refused records stand in the last one."""
+    warnings: list[str] = []
+    """What is wrong with plug-ins, whatever became of the file; in the first part."""
+
+
+class Look(NamedTuple):
+    """A file with the first part of what it was found to be, and the way to the others."""
+
+    found: Found
+    first: Read
+    rest: Iterator[Read] = iter(())
+
+
+class Rules(NamedTuple):
+    """How files are read."""
+
+    format: str | None = None
+    """Take them for this format; by default their content decides."""
+    held: int = HELD_BYTES
+    packed: bool = False
+    """Pack the texts at once: worth it in another process than the one that writes."""
+
+
+class _Refused(Exception):
+    """A file is not ingested; the message is the reason."""
+
+
+def source_of(found: Found) -> Source:
+    """Return the content of what was found."""
+    return Source(found.path, repair(found.name), found.root, found.members)
+
+
+def read_source(
+    found: Found,
+    source: Source,
+    rules: Rules,
+    formats: Formats,
+    is_known: Callable[[str], bool],
+) -> Iterator[Read]:
+    """Read a file, as far as its content is not known by its digest.
+
+    Yields
+    ------
+    Read
+        One; several where the runs are larger than ``rules.held``.
+    """
+    for part in _read(found, source, rules, formats, is_known):
+        yield replace(part, warnings=formats.tell()) if formats.told else part
+
+
+def _read(
+    found: Found,
+    source: Source,
+    rules: Rules,
+    formats: Formats,
+    is_known: Callable[[str], bool],
+) -> Iterator[Read]:
+    try:
+        if found.problem:
+            raise _Refused(found.problem)
+        if source.head and source.is_read and is_known(source.digest):
+            yield Read(source.digest, source.size, known=True)
+            return
+        format_ = _recognise(found, source, rules, formats)
+        if is_known(source.digest):
+            yield Read(source.digest, source.size, known=True)
+            return
+        parts = _parts(source, format_, rules.held)
+        for part in parts:
+            yield replace(part, runs=_packed(part.runs)) if rules.packed else part
+    except (_Refused, FormatError, OSError) as error:
+        yield Read(*_identity(found, source), reason=reason_of(error))
+
+
+def _packed(runs: list[ReadRun]) -> list[ReadRun]:
+    return [replace(one, run=packed_run(one.run)) for one in runs]
+
+
+def _identity(found: Found, source: Source) -> tuple[str | None, int | None]:
+    """Give the digest of a file that was read anyway; large strange files are not read for it."""
+    if found.problem:
+        return None, None
+    try:
+        if source.is_read:
+            return source.digest, source.size
+        return None, source.path.stat().st_size
+    except (FormatError, OSError):
+        return None, None
+
+
+def _recognise(found: Found, source: Source, rules: Rules, formats: Formats) -> Format:
+    if not source.head.strip(b" \t\r\n\xef\xbb\xbf") and source.size <= len(source.head):
+        raise _Refused("empty file" if source.size == 0 else "empty: only white space")
+    format_ = recognise(source, formats.tried)
+    if format_ is None and rules.format and (found.named or has_suffix(found.path)):
+        format_ = formats.tried[0]
+    if format_ is None:
+        raise _Refused(unclaimed(source))
+    return format_
+
+
+def _parts(source: Source, format_: Format, held: int) -> Iterator[Read]:
+    """Read the runs of a source that a format claims; a part with a reason is the last one.
+
+    What counts is the size of the runs: Parquet and zip are packed within themselves.
+    """
+    about = Read(source.digest, source.size, format=format_.name, claimed=True)
+    state, most = _State(), held
+    try:
+        reading = format_.read(source)
+        for trajectory in reading:
+            state.add(trajectory, source)
+            if state.size > most:
+                yield replace(about, runs=state.hand_over(), more=True)
+                most = _PART_BYTES
+        if not state.ids:
+            why = refusals(reading.refused, 0) or "; ".join(reading.notes[:3])
+            raise FormatError("no run in it", why=why)
+    except (BadPayloadError, UsageError, FormatError) as error:
+        yield replace(about, reason=reason_of(error))
+        return
+    except RecursionError:
+        yield replace(about, reason=TOO_DEEP)
+        return
+    yield replace(
+        about,
+        version=repair(reading.version),
+        runs=state.runs,
+        notes=list(map(repair, (*reading.notes, *state.notes))),
+        refused=[(repair(where), repair(why)) for where, why in reading.refused],
+    )
+
+
+class _State:
+    """The runs of a source so far."""
+
+    def __init__(self) -> None:
+        self.runs: list[ReadRun] = []
+        self.notes: list[str] = []
+        self.ids: dict[str, None] = {}
+        self.size = 0
+        self._records: dict[str | None, str] = {}
+
+    def add(self, trajectory: Trajectory, source: Source) -> None:
+        """Make a run ready."""
+        run_id = run_id_of(trajectory, source.digest)
+        if run_id in self.ids:
+            raise FormatError(f"two runs of the id {run_id!r}")
+        parent = self._records.get(trajectory.parent) if trajectory.parent else None
+        if trajectory.parent and parent is None:
+            self.notes.append(f"{run_id}: its parent {trajectory.parent!r} is not here")
+        read = read_run(trajectory, run_id, source.source_id, parent)
+        self.notes += read.notes
+        self.runs.append(read)
+        self.ids[run_id] = None
+        self._records[trajectory.record] = run_id
+        self.size += _weight(read)
+
+    def hand_over(self) -> list[ReadRun]:
+        """Return the runs since the last time."""
+        runs, self.runs, self.size = self.runs, [], 0
+        return runs
+
+
+def _weight(read: ReadRun) -> int:
+    bodies = sum(len(event.body) for event in read.run.events)
+    return bodies + sum(text[1] for text in read.run.texts)

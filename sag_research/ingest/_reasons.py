@@ -1,0 +1,95 @@
+"""Why a file is not ingested, in words."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from sag_research._text import clip, repair
+from sag_research.errors import FormatError
+from sag_research.ingest._json import first_fault, loads, looks_like_json, outline
+from sag_research.ingest._labels import labels_in
+from sag_research.ingest._source import Source
+from sag_research.ingest.formats import FORMATS
+from sag_research.ingest.formats._parquet import columns_of, is_parquet
+
+__all__ = [
+    "KNOWN",
+    "NO_TRAJECTORY",
+    "REPORT",
+    "TOO_DEEP",
+    "has_suffix",
+    "reason_of",
+    "refusals",
+    "unclaimed",
+]
+
+_SUFFIX: Final = re.compile(
+    r".*\.(?:traj|traj\.json|jsonl|eval)(?:\.(?:gz|zst|zstd))?", re.IGNORECASE | re.DOTALL
+)
+_REASONS: Final = 3
+"""Refused records that the reason of a source names; the notes name all."""
+_REASON: Final = 300
+_CHECKED: Final = 64 * 2**20
+"""JSON that nothing claims is checked up to this size for being JSON at all."""
+_ZIP: Final = b"PK\x03\x04"
+
+KNOWN: Final = ", ".join(one.name for one in FORMATS)
+TOO_DEEP: Final = "nested too deeply"
+REPORT: Final = "a label report, no trajectory"
+_OTHER: Final = f"JSON that no format claims (known: {KNOWN})"
+_PREDICTIONS: Final = "predictions, no trajectory"
+NO_TRAJECTORY: Final = (REPORT, _OTHER, _PREDICTIONS)
+"""What is sound, and meant to be something else than a trajectory."""
+
+
+def has_suffix(path: Path) -> bool:
+    """Tell whether a file is called as trajectories are."""
+    return _SUFFIX.fullmatch(path.name) is not None
+
+
+def reason_of(error: Exception) -> str:
+    """Say what an error says, in clean text."""
+    if isinstance(error, OSError):
+        return (error.strerror or str(error)).lower()
+    return repair(str(error))
+
+
+def refusals(refused: list[tuple[str, str]], runs: int) -> str:
+    """Say how many records of a source could not be read, and why the first of them; or nothing.
+
+    Examples
+    --------
+    >>> refusals([("line 2", "empty"), ("line 7", "no object")], 5)
+    '2 of 7 records refused: line 2: empty; line 7: no object'
+    """
+    if not refused:
+        return ""
+    shown = "; ".join(f"{where}: {clip(why, _REASON)}" for where, why in refused[:_REASONS])
+    more = f"; and {len(refused) - _REASONS} more" if len(refused) > _REASONS else ""
+    return f"{len(refused)} of {len(refused) + runs} records refused: {shown}{more}"
+
+
+def unclaimed(source: Source) -> str:
+    """Say why no format takes a file."""
+    if source.head.startswith(_ZIP):
+        return "a zip archive: unpack it, then ingest the folder"
+    if is_parquet(source.head):
+        names = ", ".join(columns_of(source.head, source.path) or ())
+        return f"a Parquet table that no format claims (columns: {clip(names, _REASON)})"
+    if not looks_like_json(source.head):
+        return "not JSON"
+    if source.size > _CHECKED:
+        return _OTHER
+    try:
+        value = loads(source.bytes())
+    except FormatError as error:
+        if not outline(source.head).more:
+            return str(error)
+        if why := first_fault(source.lines()):
+            return why
+    else:
+        if labels_in(value, source.name, source.path) is not None:
+            return REPORT
+    return _PREDICTIONS if b'"model_patch"' in source.head else _OTHER
