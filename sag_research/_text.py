@@ -44,6 +44,10 @@ _TERMINAL: Final = re.compile(
     r"|\x1b[@-Z\\^_]"
     r"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]"
 )
+_WRITING: Final = re.compile(
+    rf"\r|\x08|\x1b\[(?P<erase>[012]?)K|(?:{_TERMINAL.pattern})"
+    r"|(?P<text>[^\x00-\x08\x0b-\x1f\x7f-\x84\x86-\x9f]+)"
+)
 _NO_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _XML: Final = str.maketrans(
     {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
@@ -141,14 +145,45 @@ def repair(text: str) -> str:
 
 
 def strip_terminal(text: str) -> str:
-    r"""Remove terminal codes and control characters other than tab, LF and CR.
+    r"""Return a text as a terminal would show it: without codes, and with lines written over.
+
+    Backspaces and carriage returns do what they do there; other control characters than tab and
+    LF are removed.
 
     Examples
     --------
     >>> strip_terminal("\x1b[31mred\x1b[0m, \x9b38:5:1mred")
     'red, red'
+    >>> strip_terminal("10%\r100%, dome\x08\x08ne\r\nend")
+    '100%, done\nend'
     """
-    return _TERMINAL.sub("", text)
+    if "\r" not in text and "\x08" not in text:
+        return _TERMINAL.sub("", text)
+    lines = text.replace("\r\n", "\n").split("\n")
+    return "\n".join(
+        _written(line) if "\r" in line or "\x08" in line else _TERMINAL.sub("", line)
+        for line in lines
+    )
+
+
+def _written(line: str) -> str:
+    """Write a line cell by cell, as its returns, backspaces and erasures say."""
+    cells: list[str] = []
+    at = 0
+    for part in _WRITING.finditer(line):
+        if part[0] == "\r":
+            at = 0
+        elif part[0] == "\x08":
+            at = max(0, at - 1)
+        elif part["erase"] is not None:
+            if part["erase"] in ("", "0", "2"):
+                del cells[at:]
+            if part["erase"] in ("1", "2"):
+                cells[:at] = " " * at
+        elif part["text"] is not None:
+            cells[at : at + len(part["text"])] = part["text"]
+            at += len(part["text"])
+    return "".join(cells)
 
 
 def clip(text: object, limit: int = 80) -> str:

@@ -482,7 +482,8 @@ def fork(run: str, workspace: str | None, at: int | None, step: int | None, as_j
     if as_json:
         _print_json({"run_id": child.run_id, "at": child.fork_position, "parent": child.parent_id})
     else:
-        click.echo(f"{child.run_id}: sees events 1..{child.fork_position} of {child.parent_id}")
+        told = f"{child.run_id}: sees events 1..{child.fork_position} of {child.parent_id}"
+        click.echo(_line(told))  # an id is a stranger's text
 
 
 @sag.command()

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from sag_research import __version__
-from sag_research._text import atomic_write, clip, escape
+from sag_research._text import atomic_write, clip, escape, strip_terminal
 from sag_research.bloom import BloomGraph, bloom
 from sag_research.errors import RunNotFoundError, StoreError, UsageError
 from sag_research.extract import EntityExtractor
@@ -30,10 +30,11 @@ from sag_research.ingest import (
     hide,
     hide_copies,
     ingest,
+    load_public,
     read_labels,
     show,
 )
-from sag_research.ingest.registry import bibtex, cite, public_sets
+from sag_research.ingest.registry import bibtex, cite, public_set, public_sets
 from sag_research.lab import bundled
 from sag_research.llm import RecordedCalls, recorded_calls
 from sag_research.log import Redaction, SQLiteEventStore, VerifyReport
@@ -188,6 +189,27 @@ class Workspace:
         self.store.checkpoint()
         return report
 
+    def load_public(
+        self, name: str, folder: str | PathLike[str] | None = None, *, limit: int | None = None
+    ) -> IngestReport:
+        """Read a public set that was fetched with ``sag datasets fetch``.
+
+        Parameters
+        ----------
+        name : str
+            As ``sag datasets list`` has it.
+        folder : path-like, optional
+            Where its files are; default ``sag-datasets/NAME``.
+        limit : int, optional
+            Only so many runs, for sets that are read through agentpile.
+        """
+        place = Path("sag-datasets") / name if folder is None else Path(folder)
+        if public_set(name).formats:
+            return self.ingest(place)
+        report = load_public(self.store, name, place, limit=limit)
+        self.sync()
+        return report
+
     def add(self, record: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> str | list[str]:
         """Add one run, or several, from plain dictionaries.
 
@@ -337,13 +359,16 @@ class Workspace:
         for run_id in [self.resolve(run) for run in runs]:
             show(self.store, run_id, reason)
 
-    def steps(self, run: str) -> pd.DataFrame:
+    def steps(self, run: str, *, clean: bool = False) -> pd.DataFrame:
         """Return a run's steps, read from the log, those inherited from its ancestors included.
 
         Parameters
         ----------
         run : str
             Id, unique prefix, or a task with one run.
+        clean : bool
+            Give the texts as a terminal would have shown them: without colour codes, with
+            backspaces and carriage returns carried out. The log keeps them as they came.
 
         Returns
         -------
@@ -351,7 +376,10 @@ class Workspace:
             One row a step, with the columns of the view ``steps``; ``run_id`` names the run
             that wrote the step.
         """
-        return self.step_rows(run).df()
+        table = self.step_rows(run).df()
+        for column in ("thought", "action", "observation") if clean else ():
+            table[column] = table[column].map(strip_terminal)
+        return table
 
     def step_rows(self, run: str) -> QueryResult:
         """Return what :meth:`steps` does, with exact numbers and NULLs instead of pandas' NaN."""
@@ -436,7 +464,7 @@ class Workspace:
     def public_sets(self) -> dict[str, str]:
         """Return the public sets that runs came from, with the commit where it was recorded."""
         columns = "format, dataset FROM sources JOIN runs USING (source_id)"
-        rows = self.sql(f"SELECT DISTINCT {columns} WHERE status = 'ingested'").rows()  # noqa: S608
+        rows = self.sql(f"SELECT DISTINCT {columns} WHERE status = 'ingested'").rows()
         formats, names = ({row[place] for row in rows} for place in (0, 1))
         found = {
             name: ""
@@ -447,7 +475,7 @@ class Workspace:
         return found | fetched_sets(str(root) for (root,) in roots if root)
 
     def cite(self) -> str:
-        """Return BibTeX for what the workspace holds: public sets, agents, benchmarks, this package.
+        """Return BibTeX for public sets, agents and benchmarks that the workspace holds.
 
         Sets are known by what their files say, and by the card that a fetch leaves beside them.
         Check it: what runs were given without a name is not in it.

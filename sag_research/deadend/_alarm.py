@@ -134,6 +134,8 @@ class Alarm(BaseEstimator):  # type: ignore[misc]
                 "an alarm that intervenes needs p_star",
                 fix="take it from pilot(pairs), or stay in shadow",
             )
+        if self.p_star is not None and not 0 <= self.p_star <= 1:
+            raise UsageError(f"p_star = {self.p_star} is no probability")
         calibration = calibration_of(scores, self.group_by, self.min_step)
         threshold = set_threshold(calibration, self.alpha, self.rule, self.seed)
         check_enough(calibration, self.alpha, self.rule)
@@ -220,6 +222,7 @@ class Alarm(BaseEstimator):  # type: ignore[misc]
 
 def unseen_scores(risk: RiskModel, known: Prefixes, seed: int = 0) -> OutOfFold:
     """Score runs by models that have not seen them, or refuse."""
+    risk._check_fitted()
     if not (known.failed == 0).any():
         raise NotEnoughDataError(
             "cannot calibrate an alarm", why="no run of this cohort is known to have succeeded"

@@ -110,8 +110,9 @@ class Backtest:
     def __repr__(self) -> str:
         leak = f"LEAK ({'; '.join(self.leaks)}), " if self.leaks else ""
         tested = len(np.unique(self.units.run))
+        models = sum(not name.endswith(OWN) for name in self.judged)
         return (
-            f"Backtest({leak}{len(self.judged)} models, {tested} runs, "
+            f"Backtest({leak}{models} models, {tested} runs, "
             f"{len(self.folds)} folds, split={self.settings['split']!r})"
         )
 
@@ -124,7 +125,8 @@ class Backtest:
         ``auroc``                   all looks, each run weighs 1; pairs inside a fold only
         ``auroc_t``, ``n_t``        at step t, among the ``n_t`` runs still alive there
         ``max_auroc_h``             largest score up to step h, among runs alive at h
-        ``auprc brier ece``         the last two only for scores that are probabilities
+        ``auprc``                   all looks, each run weighs 1
+        ``brier ece``               each look weighs 1; only for scores that are probabilities
         ``false_aborts``            share of successes that raised an alarm; ``…_worst_fold``
         ``recall precision``        of alarms, counting failures
         ``earliness``               step of the alarm per length of the run, failures only
@@ -135,6 +137,10 @@ class Backtest:
         ``n_alarms``                over all repeats
         ``folds_without_alarm``     folds with too few successes for ``alpha``
         ==========================  ==============================================================
+
+        A run's weight at a look depends on how long it will go on. A probability of what is seen
+        cannot know that, so Brier score and calibration weigh looks alike: under the runs' weights
+        the true probability would not have the smallest Brier score.
 
         Intervals resample tasks and hold the scores fixed: what another training set or partition
         would change is left out. NaN means unknown. A rule that brings an alarm of its own has a
@@ -401,16 +407,19 @@ def backtest(
     LeakWarning
         If runs stand word for word in several groups.
     """
-    known = prefixes.labelled
+    if not 0 <= p_star < 1:
+        raise UsageError(f"p_star = {p_star} is no probability below 1")
+    known, asked = prefixes.labelled, resolve(models)
     parts = make_folds(known, split, group_by, folds, repeats, seed, allow_leak)
-    _check_unique(known)
+    _check_cohort(known)
     leaks = ["random split: runs of one task are in training and test"] if split == "random" else []
     if warn_of_copies(known, group_by):
         leaks.append(f"the same runs stand in several values of {group_by}")
     cluster_by = cluster_by or (group_by if split in ("group", "time") else "task_id")
     plan = AlarmPlan(alpha, rule, min_step, group_by, cluster_by, seed)
-    asked = resolve(models)
     judged = {name: judge(model, known, parts, plan) for name, model in asked.items()}
+    if isinstance(baselines, str):
+        baselines = (baselines,)
     more = BASELINES if baselines is True else tuple(baselines or ())
     left_out = _add_baselines(judged, [n for n in more if n not in judged], known, parts, plan)
     cluster = _clusters(known, parts, cluster_by)
@@ -446,7 +455,13 @@ def _clusters(known: Prefixes, parts: Sequence[Fold], by: str) -> Ints:
     return cluster
 
 
-def _check_unique(known: Prefixes) -> None:
+def _check_cohort(known: Prefixes) -> None:
+    """Refuse runs that stand there twice, and runs of which none can be looked at."""
+    if not len(known.looks().run):
+        raise NotEnoughDataError(
+            f"no decision point in these {len(known)} runs",
+            why="each has one step, or its outcome stands in its first step (known_at_step)",
+        )
     ids = known.runs["run_id"]
     if ids.duplicated().any():
         raise UsageError(

@@ -59,9 +59,9 @@ def auroc_by_step(judged: Judged, what: Measures, fewest: int = FEWEST) -> pd.Da
 
 
 def reliability_of(judged: Judged) -> pd.DataFrame:
-    """Score and rate of failure by bins of the score; see :func:`reliability`."""
+    """Score and rate of failure by bins of the score, each look weighing 1."""
     s = judged.scores
-    return reliability(s.failed, s.scores, s.weight, s.looks.run)
+    return reliability(s.failed, s.scores, run=s.looks.run)
 
 
 def cost_curve(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
-
 from sag_research.deadend._backtest_run import Judged
 from sag_research.deadend._prefixes import Prefixes
 from sag_research.deadend._splits import Fold
@@ -67,8 +65,8 @@ def _notes(
     silent = [
         name
         for name, one in judged.items()
-        if one.thresholds and np.isinf([t.value for t in one.thresholds]).any()
+        if one.thresholds and math.inf in [t.value for t in one.thresholds]
     ]
     if silent:
-        worst = max(sum(math.isinf(t.value) for t in judged[name].thresholds) for name in silent)
+        worst = max(sum(t.value == math.inf for t in judged[name].thresholds) for name in silent)
         yield f"no alarm in up to {worst} of {len(folds)} folds for {', '.join(silent)}"

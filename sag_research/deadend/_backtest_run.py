@@ -94,12 +94,14 @@ def resolve(
 ) -> dict[str, RiskModel]:
     """Turn names and estimators into named estimators, in the order given."""
     if isinstance(models, Mapping):
-        return dict(models)
+        return {name: _estimator(model) for name, model in models.items()}
     if isinstance(models, str):
         models = [models]
+    if not models:
+        raise UsageError("no model to judge", fix="give one, e.g. 'stack'")
     found: dict[str, RiskModel] = {}
     for given in models:
-        model = named(given) if isinstance(given, str) else given
+        model = _estimator(given)
         name = (
             given if isinstance(given, str) else str(getattr(given, "name", type(given).__name__))
         )
@@ -108,6 +110,14 @@ def resolve(
             name, count = f"{name.rsplit(' #', 1)[0]} #{count}", count + 1
         found[name] = model
     return found
+
+
+def _estimator(given: str | RiskModel) -> RiskModel:
+    if isinstance(given, str):
+        return named(given)
+    if isinstance(given, type) or not hasattr(given, "get_params"):
+        raise UsageError(f"{given!r} is no model", fix="give a name or an estimator")
+    return given
 
 
 def named(name: str) -> RiskModel:

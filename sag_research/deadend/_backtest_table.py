@@ -113,8 +113,9 @@ def _score_statistics(judged: Judged, what: Measures) -> Iterator[tuple[str, Sta
     yield f"max_auroc_{what.horizon}", auroc_statistic(early), len(np.unique(early.run))
     yield "auprc", precision_area_statistic(data), runs
     if judged.model.calibrated:
-        yield "brier", brier_statistic(data, clusters), runs
-        yield "ece", ece_statistic(data, clusters), runs
+        even = data._replace(weight=np.ones(len(data.score)))  # see Backtest.table_
+        yield "brier", brier_statistic(even, clusters), runs
+        yield "ece", ece_statistic(even, clusters), runs
         yield "stability", _stability(judged, data, clusters), runs
 
 
@@ -248,7 +249,7 @@ def table_of(
                 row["n_" + metric.removeprefix("auroc_")] = found.n
         row["false_aborts_worst_fold"] = worst_fold(judged, units)
         row["n_alarms"] = int(np.isfinite(judged.stop).sum())
-        row["folds_without_alarm"] = sum(math.isinf(t.value) for t in judged.thresholds)
+        row["folds_without_alarm"] = sum(t.value == math.inf for t in judged.thresholds)
         rows.append(row | {"p_star": what.p_star, "folds": int(units.fold.max()) + 1})
     return pd.DataFrame(rows)
 

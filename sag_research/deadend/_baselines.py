@@ -246,8 +246,8 @@ def _most_repeated(table: StepTable, start: int, stop: int) -> Ints:
 def _by_run(looks: Looks) -> list[tuple[int, slice]]:
     """Return each run that is looked at, and its stretch of the looks."""
     runs, first = np.unique(looks.run, return_index=True)
-    ends = [*first[1:].tolist(), len(looks.run)]
-    cuts = zip(first.tolist(), ends, strict=True)
+    ends = np.append(first, len(looks.run))[1:]
+    cuts = zip(first.tolist(), ends.tolist(), strict=True)
     return [(int(run), slice(a, b)) for run, (a, b) in zip(runs, cuts, strict=True)]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from sag_research.deadend._model import RiskModel
 from sag_research.deadend._prefixes import Floats, Ints, Prefixes
-from sag_research.deadend._thresholds import conformal_threshold
+from sag_research.deadend._thresholds import conformal_threshold, needed
 from sag_research.errors import LeakError, NotEnoughDataError, UsageError
 
 _NO_RISE = 1e-9  # differences of two means that are rounding errors
@@ -120,6 +120,8 @@ def calibrate_steps(
     ----------
     "Conformal agent error attribution", arXiv 2605.06788, for contiguous conformal sets of steps.
     """
+    risk._check_fitted()
+    needed(alpha)  # refuses what is no share
     truth = np.asarray(lost_at, np.int64)
     if truth.shape != (len(prefixes),):
         raise UsageError(f"{len(truth)} true steps for {len(prefixes)} runs")

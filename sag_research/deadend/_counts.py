@@ -26,10 +26,11 @@ def token_counts(prefixes: Prefixes, looks: Looks, alphabet: Alphabet) -> Floats
     codes, width = alphabet.codes(prefixes.table), len(alphabet)
     counts = np.empty((len(looks.run), width))
     runs, first = np.unique(looks.run, return_index=True)
-    for run, at in zip(runs.tolist(), np.split(np.arange(len(looks.run)), first[1:]), strict=True):
+    ends = np.append(first, len(looks.run))[1:]
+    for run, a, b in zip(runs.tolist(), first.tolist(), ends.tolist(), strict=True):
         own = codes[prefixes.start[run] : prefixes.stop[run]]
         so_far = np.cumsum(own[:, None] == np.arange(width), axis=0)
-        counts[at] = so_far[looks.seen[at] - 1]
+        counts[a:b] = so_far[looks.seen[a:b] - 1]
     return counts
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sag_research.deadend._model import RiskModel
+from sag_research.deadend._model import RiskModel, checked_scores
 from sag_research.deadend._prefixes import Floats, Ints, Looks, Prefixes
 from sag_research.deadend._splits import Fold, group_folds
-from sag_research.errors import NotEnoughDataError, UsageError
+from sag_research.errors import NotEnoughDataError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -120,12 +120,7 @@ def score_fold(fitted: RiskModel, prefixes: Prefixes, fold: Fold, number: int) -
     """Score a fold's test runs at their decision points."""
     tested = prefixes.take(fold.test)
     looks = tested.looks()
-    scores = np.asarray(fitted.predict(tested, looks), np.float64)
-    if scores.shape != looks.run.shape or not np.isfinite(scores).all():
-        raise UsageError(
-            f"model {getattr(fitted, 'name', type(fitted).__name__)!r} gave no finite score for "
-            f"each of {len(looks.run)} looks",
-        )
+    scores = checked_scores(fitted, fitted.predict(tested, looks), len(looks.run))
     where = Looks(fold.test[looks.run], looks.seen)
     shape = np.ones(len(scores), np.int64)
     return OutOfFold(prefixes, where, scores, shape * number, shape * fold.repeat)

@@ -176,6 +176,7 @@ def locate(
     LeakWarning
         If the model has seen the run and keeps no scores from before it did.
     """
+    risk._check_fitted()
     index = find_run(prefixes, run)
     one = prefixes.take([index])
     values = risk_by_step(risk, prefixes, index)
@@ -197,10 +198,10 @@ def locate(
 
 def find_run(prefixes: Prefixes, run: str | int) -> int:
     """Return the index of a run given by id, unique beginning of one, or index."""
-    if isinstance(run, int):
+    if isinstance(run, (int, np.integer)):
         if not 0 <= run < len(prefixes):
             raise RunNotFoundError(f"no run {run}", why=f"the cohort has {len(prefixes)}")
-        return run
+        return int(run)
     ids = prefixes.runs["run_id"].astype(str)
     found = np.flatnonzero(ids == run)
     if not len(found):

@@ -88,13 +88,22 @@ class RiskModel(BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         ndarray of float64, shape (n_looks,)
+
+        Raises
+        ------
+        UsageError
+            If a look is not at a step of its run, or the model gives no number for each look.
         """
         self._check_fitted()
         if not isinstance(prefixes, Prefixes):
             from sag_research.deadend._step import prefixes_of_steps
 
             prefixes = prefixes_of_steps(prefixes, self.vocabulary_)
-        return self._predict(prefixes, prefixes.every_step() if looks is None else looks)
+        if looks is None:
+            looks = prefixes.every_step()
+        else:
+            _check_looks(looks, prefixes)
+        return checked_scores(self, self._predict(prefixes, looks), len(looks.run))
 
     def begin(self) -> Stream:
         """Return a follower of one new run.
@@ -128,6 +137,36 @@ class RiskModel(BaseEstimator):  # type: ignore[misc]
     def table_(self) -> pd.DataFrame:
         """What was learnt, as a table."""
         raise UsageError(f"model {self.name!r} has no table")
+
+
+def _check_looks(looks: Looks, prefixes: Prefixes) -> None:
+    """Refuse looks that would read steps of another run."""
+    run, seen = np.asarray(looks.run), np.asarray(looks.seen)
+    inside = (run >= 0) & (run < len(prefixes))
+    n_steps = prefixes.n_steps[run[inside]]
+    inside[inside] = (seen[inside] >= 1) & (seen[inside] <= n_steps)
+    if not inside.all():
+        at = int(np.argmin(inside))
+        raise UsageError(
+            f"no look at run {run[at]} after {seen[at]} steps in {prefixes!r}",
+            fix="take looks from looks() or every_step() of the same cohort",
+        )
+
+
+def checked_scores(model: object, scores: Any, n_looks: int) -> Floats:
+    """Return a model's scores as numbers; a score that is none would be an alarm never raised."""
+    name = getattr(model, "name", type(model).__name__)
+    try:
+        found = np.asarray(scores, np.float64)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"model {name!r} gave scores that are no numbers") from error
+    if found.shape != (n_looks,) or not np.isfinite(found).all():
+        raise UsageError(
+            f"model {name!r} gave no finite score for each of {n_looks} looks",
+            why=f"its scores have shape {found.shape}"
+            + (", some are NaN or infinite" if found.shape == (n_looks,) else ""),
+        )
+    return found
 
 
 def check_both_outcomes(prefixes: Prefixes, what: str) -> None:

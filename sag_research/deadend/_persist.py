@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import zipfile
+import zlib
 from collections.abc import Mapping
 from hashlib import blake2b
 from os import PathLike
@@ -26,6 +28,7 @@ __all__ = ["load", "save"]
 
 FORMAT = "sag-deadend"
 VERSION = 1
+_NOT_AS_WRITTEN = (KeyError, TypeError, ValueError, IndexError, AttributeError)
 
 Arrays = dict[str, NDArray[Any]]
 Meta = dict[str, Any]
@@ -113,10 +116,17 @@ def load(path: str | PathLike[str], vocabulary: Vocabulary | None = None) -> Ris
             why="one of the two is damaged or from another model",
             fix="save the model again",
         )
-    risk = unpack(_read_arrays(data, numbers), written["model"], vocabulary)
-    if written["alarm"] is None:
-        return risk
-    return _unpack_alarm(written["alarm"], risk)
+    arrays = _read_arrays(data, numbers)
+    try:
+        risk = unpack(arrays, written["model"], vocabulary)
+        alarm = None if written["alarm"] is None else _unpack_alarm(written["alarm"], risk)
+    except _NOT_AS_WRITTEN as error:
+        raise SchemaError(
+            f"{text.name} and {numbers.name} do not hold what save() writes",
+            why=f"{type(error).__name__}: {error}",
+            fix="save the model again",
+        ) from error
+    return risk if alarm is None else alarm
 
 
 def _files(path: str | PathLike[str]) -> tuple[Path, Path]:
@@ -129,7 +139,7 @@ def _files(path: str | PathLike[str]) -> tuple[Path, Path]:
 def _read_meta(path: Path) -> Meta:
     try:
         written = json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SchemaError(f"{path} cannot be read", why=str(error), fix="save it again") from error
     if not isinstance(written, dict) or written.get("format") != FORMAT:
         raise SchemaError(f"{path} is no saved model", fix="pass what save() returned")
@@ -144,9 +154,12 @@ def _read_meta(path: Path) -> Meta:
 
 def _read_arrays(data: bytes, path: Path) -> Arrays:
     try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as file:
+        file = np.load(io.BytesIO(data), allow_pickle=False)
+        if not isinstance(file, np.lib.npyio.NpzFile):
+            raise SchemaError(f"{path} holds one array, not several", fix="save it again")
+        with file:
             return {name: file[name] for name in file.files}
-    except (ValueError, OSError, zipfile.BadZipFile) as error:
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise SchemaError(f"{path} cannot be read", why=str(error), fix="save it again") from error
 
 
@@ -242,6 +255,8 @@ def _unpack_alarm(meta: Meta, risk: RiskModel) -> Alarm:
     alarm = Alarm(**meta["parameters"])
     for name in ALARM_NUMBERS:
         setattr(alarm, name, float(meta["numbers"][name]))
+    if math.isnan(alarm.threshold_):
+        raise ValueError("the threshold is no number")
     alarm.acts_ = bool(meta["acts"])
     tried = {name: float(x) for name, x in meta["tried"].items()}
     alarm._tried = {k: int(x) if k.startswith("n_") else x for k, x in tried.items()}

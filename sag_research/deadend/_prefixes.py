@@ -243,6 +243,8 @@ class Prefixes:
                 fix="say success, failure or unknown",
             )
         first, end = np.asarray(start, np.int64), np.asarray(stop, np.int64)
+        if (end < first).any():
+            raise UsageError(f"run {int(np.argmax(end < first))} stops before it starts")
         return cls(runs, first, end, table, dict(left_out or {}))
 
     def __len__(self) -> int:
@@ -281,6 +283,8 @@ class Prefixes:
         """Return the runs of these indices, or where a mask of shape (n_runs,) is true."""
         chosen = np.asarray(which)
         if chosen.dtype == bool:
+            if chosen.shape != (len(self),):
+                raise UsageError(f"a mask of shape {chosen.shape} for {len(self)} runs")
             chosen = np.flatnonzero(chosen)
         chosen = chosen.astype(np.int64)
         runs = self.runs.iloc[chosen].reset_index(drop=True)
@@ -316,6 +320,10 @@ class Prefixes:
             points = look_grid(longest) if grid == "default" else np.arange(1, longest + 1)
         else:
             points = np.unique(np.asarray(grid, dtype=np.int64))
+            if len(points) and points[0] < 1:
+                raise UsageError(
+                    f"no look after {points[0]} steps", fix="1 is after the first step"
+                )
         counts = np.searchsorted(points, last, side="right")
         run = np.repeat(np.arange(len(self), dtype=np.int64), counts)
         first = np.repeat(np.cumsum(counts) - counts, counts)

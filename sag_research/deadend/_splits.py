@@ -95,6 +95,8 @@ def group_folds(
 
     groups = prefixes.groups(by)
     _check_groups(prefixes, by, folds)
+    if repeats < 1:
+        raise UsageError(f"{repeats} repeats", fix="give 1 or more")
     found = []
     for repeat in range(repeats):
         splitter = StratifiedGroupKFold(folds, shuffle=True, random_state=seed + repeat)

@@ -85,6 +85,10 @@ class Weights(NamedTuple):
         The penalty of inverse `strength` keeps the weights' ratios near those of single-part fits
         and pulls all of them to zero, more so the fewer runs there are. One slope, fitted with
         hardly any penalty, undoes the latter: the order of the risks stays, their scale is right.
+
+        In the weights each run weighs 1, so that long runs do not rule. In the slope each look
+        does: what a run weighs at a look depends on how long it will go on, which no prefix knows,
+        and a probability under such weights would not be that of the prefix.
         """
         from sklearn.linear_model import LogisticRegression
 
@@ -97,7 +101,7 @@ class Weights(NamedTuple):
         coef = LogisticRegression(C=strength, max_iter=1000).fit(scaled, failed, weight).coef_[0]
         line = scaled @ coef
         unit = float(np.sqrt(np.average(line**2, weights=weight))) or 1.0
-        slope = LogisticRegression(C=1.0).fit(line[:, None] / unit, failed, weight)
+        slope = LogisticRegression(C=1.0).fit(line[:, None] / unit, failed)
         coef = coef * max(float(slope.coef_[0, 0]), 0.0) / unit
         return cls(mean, scale, coef, float(slope.intercept_[0]))
 
@@ -406,6 +410,8 @@ class PrefixRisk(RiskModel):
         self.parts_ = unpack_parts(arrays, meta["parts"], self)
         mean, scale, coef, intercept = (arrays[f"weights_{name}"] for name in Weights._fields)
         self.weights_ = Weights(mean, scale, coef, float(intercept))
+        if not mean.shape == scale.shape == coef.shape == (len(self.parts_),):
+            raise ValueError(f"{coef.shape} weights for {len(self.parts_)} parts")
         self.part_auroc_ = arrays["part_auroc"]
         self.part_similar_ = [
             Similar(*(arrays[f"similar{number}_{name}"] for name in Similar._fields))

@@ -41,16 +41,39 @@ def see(step: Step | Mapping[str, Any] | SeenStep, vocabulary: Vocabulary) -> Se
     """
     if isinstance(step, SeenStep):
         return step
+    if not isinstance(step, Step) and not callable(getattr(step, "get", None)):
+        raise UsageError(
+            f"a step is no {type(step).__name__}",
+            fix="pass a Step, a SeenStep, or a mapping with thought, action and observation",
+        )
     token = vocabulary.token(step)
     if isinstance(step, Step):
         code = step.calls[-1].exit_code if step.calls else None
         return SeenStep(token, step.thought, step.action, step.observation, _number(code))
-    thought, action, observation = (str(step.get(name) or "") for name in TEXTS)
-    return SeenStep(token, thought, action, observation, _number(step.get("exit_code")))
+    thought, action, observation = (_text(step.get(name)) for name in TEXTS)
+    return SeenStep(token, thought, action, observation, _number(_exit_code(step)))
+
+
+def _exit_code(step: Mapping[str, Any]) -> Any:
+    """The last call's, where there are calls: the token is made of that one, too."""
+    calls = step.get("calls")
+    if not isinstance(calls, (list, tuple)):
+        return step.get("exit_code")
+    last = calls[-1] if calls else None
+    return last.get("exit_code") if isinstance(last, Mapping) else None
+
+
+def _text(value: Any) -> str:
+    """What is no text is none, as it is for the vocabulary: a missing value has many spellings."""
+    return value if isinstance(value, str) else ""
 
 
 def _number(value: Any) -> float:
-    return float("nan") if value is None else float(value)
+    """What is no number is an unknown one."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return float("nan")
 
 
 def prefixes_of_steps(steps: pd.DataFrame, vocabulary: Vocabulary | None = None) -> Prefixes:

@@ -132,7 +132,7 @@ def _rank(n: int, alpha: float) -> int:
 def _split(calibration: Calibration, alpha: float, seed: int) -> Threshold:
     """Plain split conformal: exact for runs exchangeable with the calibration runs."""
     value = conformal_threshold(calibration.successes.top, alpha)
-    return Threshold(value, 0.0 if math.isinf(value) else alpha)
+    return Threshold(value, 0.0 if value == math.inf else alpha)
 
 
 def _split_value(calibration: Calibration, alpha: float) -> float:
@@ -231,6 +231,8 @@ def set_threshold(
     _check_alpha(alpha)
     if rule not in RULES:
         raise UsageError(f"no alarm rule {rule!r}", fix=f"one of {', '.join(RULES)}")
+    if not np.isfinite(calibration.top).any():  # no look to raise an alarm at
+        return Threshold(math.inf, 0.0)
     return RULES[rule](calibration, alpha, seed)
 
 
@@ -245,6 +247,11 @@ def check_enough(calibration: Calibration, alpha: float, rule: str) -> None:
             f"an alarm with alpha = {alpha:g} by rule {rule!r} needs {least} {unit} to set it by",
             why=f"there are {found}",
             fix=f"label more runs, or ask for alpha ≥ {1 / (found + 1):.2g}",
+        )
+    if not np.isfinite(calibration.top).any():
+        raise NotEnoughDataError(
+            "no run of this cohort has a look at which an alarm could be raised",
+            why="they are of one step, their outcome is known at once, or min_step is too high",
         )
     if rule == "fold-safe" and tasks < 2:
         raise NotEnoughDataError(

@@ -6,6 +6,7 @@ step becomes one symbol of a small alphabet (``tokens.toml``). No model is calle
 
 from ._extractor import EntityExtractor
 from ._tables import Extraction, StepTexts
+from ._terminal import has_codes
 from ._tokens import Coverage, Vocabulary
 
-__all__ = ["Coverage", "EntityExtractor", "Extraction", "StepTexts", "Vocabulary"]
+__all__ = ["Coverage", "EntityExtractor", "Extraction", "StepTexts", "Vocabulary", "has_codes"]

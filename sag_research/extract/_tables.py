@@ -17,7 +17,7 @@ from ._engine import to_arrow
 from ._names import Namer
 from ._relations import Edge, Mentions
 from ._rules import Compiled
-from ._terminal import ESCAPE, uncolour
+from ._terminal import has_codes, uncolour
 
 __all__ = ["Batch", "Extraction", "StepTexts", "Tables", "Vocabulary", "columns_of", "make_batch"]
 
@@ -125,7 +125,7 @@ def make_batch(steps: StepTexts) -> Batch:
             if at is None:
                 at = index[raw] = len(texts)
                 text = repair(raw)
-                if ESCAPE in text:
+                if has_codes(text):
                     text, places[at] = uncolour(text)
                 texts.append(text)
             slots[2 * row + offset] = at

@@ -165,7 +165,8 @@ def _write(
     about: dict[str, Any] = {
         "path": f"{known.name} {number * _CHUNK}", "root": str(folder), "source_id": digest[:16],
         "digest": digest, "format": _EXTRA, "status": "ingested",
-        "format_version": fetched_sets([folder]).get(known.name, ""), "n_runs": 0, "n_steps": 0, "sketches": {},
+        "format_version": fetched_sets([folder]).get(known.name, ""),
+        "n_runs": 0, "n_steps": 0, "sketches": {},
     }  # fmt: skip
     with writing_runs(store) as writer:
         for one in chunk:

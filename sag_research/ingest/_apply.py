@@ -69,7 +69,7 @@ def apply_labels(
     with store.transaction():
         said = _outcomes_in_log(store)
         _record(store, targets, said, report)
-    _compare(scope.runs, said, report)
+    _compare(scope, said, report)
     return report
 
 
@@ -245,11 +245,9 @@ def _outcomes_in_log(store: SQLiteEventStore) -> dict[str, dict[str, Outcome]]:
     return said
 
 
-def _compare(
-    runs: Mapping[str, Run], said: Mapping[str, Mapping[str, Outcome]], report: LabelReport
-) -> None:
+def _compare(scope: _Scope, said: Mapping[str, Mapping[str, Outcome]], report: LabelReport) -> None:
     """List the runs on which sources disagree, and count those without a known outcome."""
-    for run_id in runs:
+    for run_id in scope.runs:
         known = {
             source: outcome.outcome
             for source, outcome in said.get(run_id, {}).items()
@@ -257,4 +255,4 @@ def _compare(
         }
         if len(set(known.values())) > 1:
             report.conflicts.append((run_id, dict(sorted(known.items()))))
-        report.unlabelled += not known
+        report.unlabelled += not known and run_id not in scope.hidden

@@ -131,6 +131,7 @@ def hide_copies(store: SQLiteEventStore, sources: Sequence[SourceRead] | None = 
     known = _outcomes(store) if alike else {}
     for group in alike:
         _hide_all_but_one(look, group, known, report)
+        look.forget()
     store.append_many(
         _event("run.hidden", {"run": c.run, "reason": f"{c.why} {c.copy_of}", "copy_of": c.copy_of})
         for c in report.hidden
@@ -264,6 +265,10 @@ class _Look:
             thoughts = (str(payload.get("thought") or "") for payload in payloads)
             self._fingerprints[run_id] = fingerprint(deeds_of_payloads(payloads), thoughts)
         return self._fingerprints[run_id]
+
+    def forget(self) -> None:
+        """Let go of what was read of the runs of one group: the next has none of them."""
+        self._fingerprints.clear()
 
     def same_answers(self, one: str, other: str) -> bool:
         """Tell whether all that came back is equal, letter by letter."""

@@ -16,6 +16,8 @@ __all__ = ["Deed", "Fingerprint", "deeds_of_payloads", "deeds_of_steps", "finger
 _SAMPLED: Final = 4
 """Actions that a sketch looks at: first, last, and two between."""
 _SHINGLE: Final = 3
+_ENOUGH: Final = 1_000_000
+"""Characters of one action or thought that are compared."""
 _NOT_DONE: Final = frozenset({"rejected", "inherited"})
 
 _SHELLS: Final = frozenset(
@@ -25,7 +27,7 @@ _SHELLS: Final = frozenset(
 _SCRIPTS: Final = ("command", "cmd", "script", "code", "input")
 """The argument of a shell that is the command line."""
 
-_TAG: Final = re.compile(r"</?(?:function|parameter)(?:=(?P<name>[^>\n]*))?>")
+_TAG: Final = re.compile(r"</?(?:function|parameter)(?:=(?P<name>[^<>\n]*))?>")
 _FENCE: Final = re.compile(r"^[ \t]*```[\w-]*[ \t]*$", re.MULTILINE)
 _FLAG: Final = re.compile(r"(?<![\w-])--[A-Za-z][\w-]*")
 _NAMED_JSON: Final = re.compile(r"\s*(?P<name>[\w.-]+)\s*\(?(?P<json>\{.*\})\)?\s*", re.DOTALL)
@@ -145,7 +147,7 @@ def _flat(deed: Deed) -> str:
     if isinstance(deed.arguments, Mapping):
         return _of_call(deed.name, deed.arguments)
     text = _plain(deed.text)
-    if (named := _NAMED_JSON.fullmatch(text)) is not None:
+    if "{" in text and (named := _NAMED_JSON.fullmatch(text)) is not None:
         try:
             arguments = loads(named["json"].encode("utf-8", "surrogatepass"))
         except FormatError:
@@ -178,7 +180,8 @@ def _values(value: Any) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    """Take the marks of a spelling out of a text."""
+    """Take the marks of a spelling out of a text, of which enough is read to know it."""
+    text = text[:_ENOUGH]
     if "<" in text:
         text = _TAG.sub(_function_name, text)
     if "```" in text:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from sag_research._text import atomic_write, clip
 from sag_research.errors import FormatError, MissingDataError, UsageError
@@ -203,6 +203,7 @@ class _Hub:
         from huggingface_hub import errors as hub
 
         known = self._known
+        transport = cast("type[Exception]", hub.HfHubHTTPError.__bases__[0])  # of its HTTP library
         go_on = "what was fetched is kept: the same command goes on from there"
         try:
             yield
@@ -217,7 +218,7 @@ class _Hub:
             ) from None
         except hub.HfHubHTTPError as error:
             raise MissingDataError("the hub refused", why=clip(error, 160), fix=go_on) from None
-        except (hub.HTTPError, OSError) as error:
+        except (transport, OSError) as error:
             if isinstance(error, OSError) and error.errno and not isinstance(error, _NETWORK):
                 raise  # of the disk, not of the network
             raise MissingDataError(

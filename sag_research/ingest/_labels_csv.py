@@ -74,12 +74,15 @@ def read_csv(source: Source, name: str, refused: list[str]) -> list[Label]:
 def of_table(values: Sequence[Any], name: str) -> list[Label] | None:
     """Read JSON records with the columns of a CSV; None if they are something else.
 
-    A record that names its outcome in a word that is none makes it something else.
+    A record that names its outcome in a word that is none makes it something else, and so does
+    one that holds more than plain values, as runs do.
     """
     labels = []
     for place, value in enumerate(values):
         if not isinstance(value, Mapping) or not isinstance(value.get("outcome"), str):
             return None
+        if any(isinstance(one, (dict, list)) for one in value.values()):
+            return None  # a run that says its outcome, or another record
         row = {key: _cell(value[key]) for key in _COLUMNS if key in value}
         kind: KeyKind | None = next((key for key in _KEYS if row.get(key)), None)
         if kind is None or row["outcome"].lower() not in _WORDS:

@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from sag_research._text import repair
 from sag_research.errors import FormatError, UsageError
 from sag_research.ingest._account import Account
 from sag_research.ingest._apply import apply_labels
@@ -24,7 +23,7 @@ from sag_research.ingest._jobs import read_in_processes
 from sag_research.ingest._labels import read_labels
 from sag_research.ingest._progress import Progress, shown
 from sag_research.ingest._reading import HELD_BYTES, Look, Read, Rules, read_source, source_of
-from sag_research.ingest._reasons import KNOWN, REPORT
+from sag_research.ingest._reasons import hint_at_formats, hint_at_labels
 from sag_research.ingest._report import IngestReport
 from sag_research.ingest._source import Source
 from sag_research.ingest._unchanged import Outside, Unchanged, outside_of
@@ -118,8 +117,8 @@ def ingest(
         every = {run_id for run_ids in runs.values() for run_id in run_ids}
         report.labels = apply_labels(store, known, runs=every, paths=runs)
     else:
-        _hint_at_labels(report)
-    _hint_at_formats(report, paths, account.folders)
+        hint_at_labels(report)
+    hint_at_formats(report, paths, account.folders)
     if report.files and store.last_seq() == before:
         report.notes.append("nothing new: the log holds all of this already")
     return report
@@ -199,11 +198,24 @@ def _take_group(
     with writing_runs(store) as writer:
         account.catch_up()
         for one, look in group:
-            if account.take(look, writer) and one.was is None:
+            if account.take(_telling(look, tell, account.report), writer) and one.was is None:
                 held.append((one, look.first))
             tell(one.outside.size, account.report.files, account.report.runs)
     for one, read in held:
         memory.remember(one.found, one.outside, read.digest or "", read.size or 0)
+
+
+def _telling(look: Look, tell: Progress, report: IngestReport) -> Look:
+    """Tell of the runs of a large source while they are written."""
+
+    def told() -> Iterator[Read]:
+        runs = report.runs + len(look.first.runs)
+        for part in look.rest:
+            runs += len(part.runs)
+            tell(0, report.files - 1, runs)
+            yield part
+
+    return look._replace(rest=told()) if look.first.more else look
 
 
 def _groups(seen: Iterable[_Seen]) -> Iterator[list[_Seen]]:
@@ -271,35 +283,6 @@ def _read_here(
 
 def _is_new(digest: str) -> bool:
     return False
-
-
-# ---- hints
-
-
-def _hint_at_labels(report: IngestReport) -> None:
-    reports = sum(reason == REPORT for _, reason in report.ignored)
-    if reports:
-        what = "file looks like a label report" if reports == 1 else "files look like label reports"
-        report.notes.append(f"{reports} {what}: pass --labels")
-
-
-def _hint_at_formats(
-    report: IngestReport, paths: Iterable[str | os.PathLike[str]], held: set[Path]
-) -> None:
-    """Say of a folder without a trajectory what would have been one."""
-    given = [Path(path) for path in paths]
-    empty = [path for path in given if path.is_dir() and not _is_above(path.absolute(), held)]
-    if empty and held:  # the way to a trajectory may lead over links
-        held = {folder.resolve() for folder in held}
-        empty = [path for path in empty if not _is_above(path.resolve(), held)]
-    report.notes += [
-        f"{repair(str(path))}: no trajectory found; formats known: {KNOWN}; see ws.add for your own"
-        for path in empty
-    ]
-
-
-def _is_above(folder: Path, held: set[Path]) -> bool:
-    return any(one == folder or folder in one.parents for one in held)
 
 
 # ---- plain dictionaries

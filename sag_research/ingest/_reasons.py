@@ -1,8 +1,10 @@
-"""Why a file is not ingested, in words."""
+"""Why a file is not ingested, and what could be done, in words."""
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +12,7 @@ from sag_research._text import clip, repair
 from sag_research.errors import FormatError
 from sag_research.ingest._json import first_fault, loads, looks_like_json, outline
 from sag_research.ingest._labels import labels_in
+from sag_research.ingest._report import IngestReport
 from sag_research.ingest._source import Source
 from sag_research.ingest.formats import FORMATS
 from sag_research.ingest.formats._parquet import columns_of, is_parquet
@@ -20,6 +23,8 @@ __all__ = [
     "REPORT",
     "TOO_DEEP",
     "has_suffix",
+    "hint_at_formats",
+    "hint_at_labels",
     "reason_of",
     "refusals",
     "unclaimed",
@@ -93,3 +98,30 @@ def unclaimed(source: Source) -> str:
         if labels_in(value, source.name, source.path) is not None:
             return REPORT
     return _PREDICTIONS if b'"model_patch"' in source.head else _OTHER
+
+
+def hint_at_labels(report: IngestReport) -> None:
+    """Say that there are labels beside the trajectories."""
+    reports = sum(reason == REPORT for _, reason in report.ignored)
+    if reports:
+        what = "file looks like a label report" if reports == 1 else "files look like label reports"
+        report.notes.append(f"{reports} {what}: pass --labels")
+
+
+def hint_at_formats(
+    report: IngestReport, paths: Iterable[str | os.PathLike[str]], held: set[Path]
+) -> None:
+    """Say of a folder without a trajectory what would have been one."""
+    given = [Path(path) for path in paths]
+    empty = [path for path in given if path.is_dir() and not _is_above(path.absolute(), held)]
+    if empty and held:  # the way to a trajectory may lead over links
+        held = {folder.resolve() for folder in held}
+        empty = [path for path in empty if not _is_above(path.resolve(), held)]
+    report.notes += [
+        f"{repair(str(path))}: no trajectory found; formats known: {KNOWN}; see ws.add for your own"
+        for path in empty
+    ]
+
+
+def _is_above(folder: Path, held: set[Path]) -> bool:
+    return any(one == folder or folder in one.parents for one in held)

@@ -78,7 +78,7 @@ class LabelReport:
     conflicts : list of (str, dict of str to str)
         Runs on which sources disagree, with the outcome by source; both are recorded.
     unlabelled : int
-        Runs in scope that have no known outcome.
+        Runs in scope that count and have no known outcome.
     outcomes : dict of str to int
         The labels that found their run, by outcome.
     refused : list of str

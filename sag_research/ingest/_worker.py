@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -18,6 +19,8 @@ from sag_research.ingest.plugins import available
 __all__ = ["serve"]
 
 _SHORT_BYTES: Final = 8
+_COLLECT: Final = 20_000
+"""Objects made between two collections."""
 
 
 def serve() -> None:
@@ -26,6 +29,7 @@ def serve() -> None:
     The process ends with its input: when whoever started it is done, or was killed.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller decides
+    gc.set_threshold(_COLLECT)  # what is read holds no circles, and goes when it is sent
     answers = os.dup(1)
     os.dup2(2, 1)  # what anything prints is no answer
     requests = sys.stdin.buffer

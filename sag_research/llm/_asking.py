@@ -203,7 +203,7 @@ def arguments_of(text: str) -> Any:
     """
     try:
         value = msgspec.json.decode(text or "{}")
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return text
     return value if isinstance(value, dict) else text
 

@@ -29,7 +29,7 @@ from typing import Any, Final
 import msgspec
 
 from sag_research.errors import UsageError
-from sag_research.llm._errors import CutStream
+from sag_research.llm._errors import CutStream, ReplayMiss
 from sag_research.llm._questions import (
     effect_question,
     llm_question,
@@ -198,6 +198,16 @@ class Context:
         view._clock, view._chance = self._clock, self._chance
         return view
 
+    def when_missed(self, told: Callable[[str, ReplayMiss], object]) -> None:
+        """Call a function at each ask that a replay cannot answer, before the error is raised.
+
+        Parameters
+        ----------
+        told : callable
+            Of the question's key and the error; what it raises is raised instead.
+        """
+        self._recorder.told_of_miss = told
+
     @property
     def live(self) -> int:
         """Number of asks for which a call was made."""
@@ -315,6 +325,10 @@ class Context:
         chosen = self._model if model is None else model
         if chosen is None:
             raise UsageError("no model to ask", fix="give one to the call or to the context")
+        if isinstance(chosen, str):
+            raise UsageError(
+                f"{chosen!r} names a model and is none", fix="give an adapter, made with the name"
+            )
         if isinstance(chosen, Identity):
             return chosen, _Nobody(chosen)
         identity = chosen.identity()

@@ -31,6 +31,9 @@ def replay_miss(
     what = f"the replay of run {run_id!r} has no answer to {question.kind} call {question.name!r}"
     fix = "record the run again, or ask live with mode='reuse'"
     recorded = count_calls(store, question.key, run_id)
+    if recorded > occurrence:
+        why = "its recorded answer was redacted"
+        return ReplayMiss(what, why, fix, question=question.body, nearest=question.body)
     if recorded:
         why = f"it was recorded {recorded} times, and this is time {occurrence + 1}"
         return ReplayMiss(what, why, fix, question=question.body, nearest=question.body)

@@ -11,7 +11,7 @@ from contextvars import copy_context
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 from sag_research.errors import MissingDataError, UsageError
-from sag_research.llm._errors import describe_error, revive_error
+from sag_research.llm._errors import ReplayMiss, describe_error, revive_error
 from sag_research.llm._flights import Flight, Flights, asking
 from sag_research.llm._nearest import replay_miss
 from sag_research.llm._numbers import Numbers, numbers_of
@@ -79,6 +79,7 @@ class Recorder:
         self._lock = threading.RLock()
         self._flights = Flights()
         self._pool: ThreadPoolExecutor | None = None
+        self.told_of_miss: Callable[[str, ReplayMiss], object] | None = None
 
     def close(self) -> None:
         """Stop the threads that asynchronous calls use."""
@@ -141,7 +142,7 @@ class Recorder:
             if not first and flight is not None:
                 return flight
             if self.mode == "replay":
-                raise replay_miss(self.store, self._origin(), ask.question, ask.occurrence)
+                raise self._miss(ask)
             ticket = Ticket(ask, self._write_request(ask), flight)
         except BaseException:
             if flight is not None and first:
@@ -151,6 +152,12 @@ class Recorder:
         with self._lock:
             self.live += 1
         return ticket
+
+    def _miss(self, ask: Ask) -> ReplayMiss:
+        miss = replay_miss(self.store, self._origin(), ask.question, ask.occurrence)
+        if self.told_of_miss is not None:
+            self.told_of_miss(ask.question.key, miss)
+        return miss
 
     def _give_back(self, ask: Ask) -> None:
         self._numbers.give_back(ask.question.key, ask.occurrence)

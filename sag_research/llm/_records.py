@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -27,6 +27,8 @@ __all__ = [
     "clean",
     "join_chunks",
 ]
+
+_TOO_DEEP: Final = 200  # beyond what the log takes; a value may even hold itself
 
 
 class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -128,7 +130,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """
         try:
             return msgspec.json.decode(self.text or "")
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             why = f"{error}: {clip(self.text or 'an empty answer', 120)}"
             raise MalformedReply("the model's answer is no JSON", why=why, text=self.text) from None
 
@@ -212,7 +214,7 @@ def join_chunks(chunks: Iterable[Chunk]) -> Reply:
     )
 
 
-def clean(value: Any) -> Any:
+def clean(value: Any, depth: int = 0) -> Any:
     r"""Bring a value into the form that the log takes: plain data with valid texts.
 
     Texts lose lone surrogates and NUL, tuples become lists, records become mappings.
@@ -227,12 +229,12 @@ def clean(value: Any) -> Any:
         return value
     if isinstance(value, str):
         return repair(str(value))
-    if isinstance(value, Mapping):
-        return {_clean_key(key): clean(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [clean(item) for item in value]
+    if depth <= _TOO_DEEP and isinstance(value, Mapping):
+        return {_clean_key(key): clean(item, depth + 1) for key, item in value.items()}
+    if depth <= _TOO_DEEP and isinstance(value, (list, tuple)):
+        return [clean(item, depth + 1) for item in value]
     if isinstance(value, msgspec.Struct):
-        return clean(msgspec.to_builtins(value))
+        return clean(msgspec.to_builtins(value), depth + 1)
     return value  # the log refuses it, and says where it stands
 
 
@@ -253,8 +255,10 @@ def as_read(value: Any) -> Any:
     return _in_order(clean(value))
 
 
-def _in_order(value: Any) -> Any:
+def _in_order(value: Any, depth: int = 0) -> Any:
+    if depth > _TOO_DEEP:
+        return value
     if isinstance(value, dict):
         keys = sorted(value) if all(isinstance(key, str) for key in value) else list(value)
-        return {key: _in_order(value[key]) for key in keys}
-    return [_in_order(item) for item in value] if isinstance(value, list) else value
+        return {key: _in_order(value[key], depth + 1) for key in keys}
+    return [_in_order(item, depth + 1) for item in value] if isinstance(value, list) else value

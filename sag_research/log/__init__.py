@@ -14,6 +14,16 @@ from sag_research.log._calls import (
     rebuild_calls,
     record_call,
 )
+from sag_research.log._prepared import (
+    PreparedEvent,
+    PreparedRun,
+    RunWriter,
+    keep_text,
+    packed_run,
+    prepare_event,
+    prepare_run,
+    writing_runs,
+)
 from sag_research.log._redact import Redaction
 from sag_research.log._store import Head, SQLiteEventStore
 from sag_research.log._verify import Problem, VerifyReport
@@ -32,6 +42,15 @@ __all__ = [  # noqa: RUF022
     "has_call",
     "rebuild_calls",
     "record_call",
+    # runs made ready elsewhere
+    "PreparedEvent",
+    "PreparedRun",
+    "RunWriter",
+    "keep_text",
+    "packed_run",
+    "prepare_event",
+    "prepare_run",
+    "writing_runs",
     # documents
     "canonical_digest",
     "document_digest",

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import zstandard
 
-__all__ = ["Blobs"]
+__all__ = ["Blobs", "Packed", "pack", "unpacked"]
+
+Packed: TypeAlias = tuple[bytes, int, int, bytes]
+"""Digest, size in bytes, how it is kept (0 as it is, 1 zstd, -1 to be packed yet), and data."""
 
 CACHE_BYTES: Final = 32 * 2**20
 KNOWN: Final = 65_536
@@ -19,6 +23,25 @@ _FROM: Final = """
     SELECT digest, enc, size, data FROM blobs
     WHERE id >= (SELECT id FROM blobs WHERE digest = ?) ORDER BY id LIMIT ?"""
 _INSERT: Final = "INSERT OR IGNORE INTO blobs (digest, size, enc, data) VALUES (?, ?, ?, ?)"
+_UNPACKED: Final = -1
+_LEVEL: Final = 3
+_compressor: Final = threading.local()
+
+
+def unpacked(texts: Mapping[bytes, bytes]) -> list[Packed]:
+    """Give texts, by their digests, the form in which they are handed on."""
+    return [(digest, len(data), _UNPACKED, data) for digest, data in texts.items()]
+
+
+def pack(text: Packed) -> Packed:
+    """Pack a text, if it becomes shorter by that; what is packed stays as it is."""
+    digest, size, enc, data = text
+    if enc != _UNPACKED:
+        return text
+    if not hasattr(_compressor, "compress"):  # one must not be shared by threads
+        _compressor.compress = zstandard.ZstdCompressor(level=_LEVEL).compress
+    packed = _compressor.compress(data)
+    return (digest, size, 1, packed) if len(packed) < size else (digest, size, 0, data)
 
 
 class Blobs:
@@ -26,7 +49,6 @@ class Blobs:
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
-        self._compressor = zstandard.ZstdCompressor(level=3)
         self._decompressor = zstandard.ZstdDecompressor()
         self._known: set[bytes] = set()
         self._texts: OrderedDict[bytes, bytes] = OrderedDict()
@@ -34,19 +56,17 @@ class Blobs:
 
     def keep(self, blobs: Mapping[bytes, bytes]) -> None:
         """Write those that are not there yet, inside a transaction."""
-        new = [item for item in blobs.items() if item[0] not in self._known]
+        self.keep_packed(unpacked(blobs))
+
+    def keep_packed(self, texts: Iterable[Packed]) -> None:
+        """Write those that are not there yet, inside a transaction."""
+        new = [text for text in texts if text[0] not in self._known]
         if not new:
             return
-        self._db.executemany(_INSERT, [self._packed(digest, data) for digest, data in new])
+        self._db.executemany(_INSERT, [pack(text) for text in new])
         if len(self._known) + len(new) > KNOWN:
             self._known.clear()
-        self._known.update(digest for digest, _ in new)
-
-    def _packed(self, digest: bytes, data: bytes) -> tuple[bytes, int, int, bytes]:
-        packed = self._compressor.compress(data)
-        if len(packed) < len(data):
-            return digest, len(data), 1, packed
-        return digest, len(data), 0, data
+        self._known.update(text[0] for text in new)
 
     def fetch(self, digests: Collection[bytes]) -> dict[bytes, bytes]:
         """Read blobs; those that are missing or damaged are left out."""

@@ -212,7 +212,7 @@ _FIXES: Final = {
     "unable to open database file": "check that the file or its folder exists and may be written",
     "attempt to write a readonly database": "check the rights of the file and its folder; "
     "with read_only=True a log can be read, not written",
-    "disk I/O error": "check that the path is a file and that its disk works",
+    "disk I/O error": "check that the path is a file and that its disk works and is not full",
     "database or disk is full": "free some space and try again; nothing was half-written",
 }
 

@@ -64,7 +64,8 @@ def fork(
         writer = segments(store._db, tip.run, at)[-1].run
         digest = store._one("SELECT digest FROM events WHERE run = ? AND pos = ?", writer, at)
         insert_run(store, child, tip.run, at, digest)
-        payload = dict(intervention or {})
+        payload: Any = {} if intervention is None else intervention  # checked like any payload
+        payload = dict(payload) if isinstance(payload, Mapping) else payload
         store.append(Event(run_id=child.run_id, type="run.forked", actor="log", payload=payload))
     return store.get_run(child.run_id)
 

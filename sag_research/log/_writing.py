@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -18,9 +19,18 @@ from sag_research.log._transactions import refuse_if_lost
 from sag_research.model import WORKSPACE_RUN, Event, Run
 
 if TYPE_CHECKING:
+    from sag_research.log._prepared import PreparedEvent
     from sag_research.log._store import SQLiteEventStore
 
-__all__ = ["append_one", "append_several", "create_run", "find_tip", "insert_run"]
+__all__ = [
+    "append_one",
+    "append_several",
+    "create_run",
+    "find_tip",
+    "insert_rows",
+    "insert_run",
+    "row_of_prepared",
+]
 
 _PART: Final = 100
 """Events written by one call: few, for what is made on the way would rouse the garbage collector,
@@ -139,14 +149,14 @@ def _write(
                 blobs |= content[1]
         if blobs:
             store._blobs.keep(blobs)
-        last = _insert(store, rows)
+        last = insert_rows(store, rows)
     except BaseException:
         tips.clear()
         raise
     return shape.written(events, rows, last - len(rows) + 1)
 
 
-def _insert(store: SQLiteEventStore, rows: Sequence[Row]) -> int:
+def insert_rows(store: SQLiteEventStore, rows: Sequence[Row]) -> int:
     """Insert rows; returns the last one's sequence number."""
     width = max(map(len, rows))
     rare = width > len(_COMMON)
@@ -207,6 +217,21 @@ def _row(store: SQLiteEventStore, event: Event, content: shape.Content, tip: Tip
     if cause is frame_id is started is seconds is None:
         return row
     return (*row, cause, frame_id, started, seconds)
+
+
+def row_of_prepared(
+    store: SQLiteEventStore, tip: Tip, event: PreparedEvent, cause: int | None
+) -> Row:
+    """Make the row of an event whose body was encoded and digested before."""
+    known, body_digest, ts_ns = store._names, event.digest, time.time_ns()
+    type_id = known.get(event.type) or _name(store, event.type, "type")
+    actor_id = known.get(event.actor) or _name(store, event.actor, "actor")
+    digest = canonical.chain(tip.digest, event.type, event.actor, cause, body_digest)
+    seal = canonical.seal(tip.seal, digest, (ts_ns, event.started, event.seconds, None))
+    row = (tip.run, tip.pos + 1, type_id, actor_id, ts_ns, event.body, body_digest, digest, seal)
+    if cause is event.started is event.seconds is None:
+        return row
+    return (*row, cause, None, event.started, event.seconds)
 
 
 def _conflict(

@@ -11,8 +11,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from sag_research._text import clip, repair
+from sag_research.errors import SagError
 from sag_research.log import SQLiteEventStore, canonical_digest
 from sag_research.model import WORKSPACE_RUN, Event, Outcome, Usage
+from sag_research.runtime._awaited import call
 from sag_research.runtime._experiment_context import (
     RunContext,
     StepsSpentError,
@@ -112,7 +114,12 @@ def carry_out(store: SQLiteEventStore, job: Job, setting: Setting) -> str:
     )
     end = None
     with Caught() as caught:
-        end = _live(store, child.run_id, job, setting)
+        try:
+            end = _live(store, child.run_id, job, setting)
+        except SystemExit as left:  # it would end the other continuations, too
+            raise SagError(
+                "the continuation tried to end the program", why=f"sys.exit({left.code!r})"
+            ) from left
     if caught.error is not None or end is None:
         end = _crashed(caught.error)
     _finish(store, child.run_id, child.fork_position + 1, end)
@@ -134,7 +141,7 @@ def _live(store: SQLiteEventStore, run_id: str, job: Job, setting: Setting) -> _
         stack.enter_context(ctx)
         said: Said = None
         try:
-            said = setting.factories[job.arm](job.change, job.seed)(ctx)
+            said = call(setting.factories[job.arm](job.change, job.seed), ctx)
         except StepsSpentError:
             payload = {"budget": "steps", "limit": setting.max_steps}
             ctx.append(Event(run_id=run_id, type="budget.exhausted", payload=payload))

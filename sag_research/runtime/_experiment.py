@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
+from operator import index
 from typing import Any, Final, NamedTuple, Protocol
 
 from msgspec.structs import replace
@@ -166,7 +167,7 @@ class Experiment:
         self._world_factory, self._outcome = world_factory, outcome
         self._max_steps, self._snapshots = max_steps, snapshots
         self._factories = _factories(self.arms, agent_factory)
-        if repeats < 1:
+        if index(repeats) < 1:
             raise UsageError(f"{repeats} repeats are none", fix="give at least 1")
         self._points = self._find_points(run, at, step)
         self.name = name or self._make_name()
@@ -399,6 +400,8 @@ class Experiment:
 
 
 def _arm(arm: Arm | Mapping[str, Any]) -> Arm:
+    if not isinstance(arm, (Arm, Mapping)):
+        raise UsageError(f"{arm!r} is no arm", fix="give what it changes: {'temperature': 1.0}")
     made = arm if isinstance(arm, Arm) else Arm(dict(arm))
     canonical_digest(made.change)  # refuses what cannot be recorded
     return made

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["RunHandle"]
 
 _KEPT: Final = 10_000
+_ENDINGS: Final = (SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError)
 _LOOK_EVERY: Final = (
     0.2  # seconds; an emission wakes it at once, another process's writing does not
 )
@@ -90,7 +91,14 @@ class RunHandle:
 
     def _host(self) -> None:
         with Caught() as caught:
-            self._dispatch_until_done()
+            try:
+                self._dispatch_until_done()
+            except _ENDINGS as error:  # they would end this thread, and nobody would hear of it
+                raise SagError(
+                    "a behaviour ended the dispatch that runs it",
+                    why=f"it raised {type(error).__name__}",
+                    fix="return from the behaviour instead",
+                ) from error
         self._error = caught.error
 
     def _dispatch_until_done(self) -> None:

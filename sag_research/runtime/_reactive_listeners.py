@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from sag_research.errors import UsageError
+from sag_research.errors import SagError, UsageError
 from sag_research.model import Event
 from sag_research.runtime._guard import Caught, said
 
@@ -91,7 +91,10 @@ class Listener:
     def _work(self) -> None:
         while (event := self._next()) is not None:
             with Caught() as caught:
-                self._function(event)
+                try:
+                    self._function(event)
+                except SystemExit as left:  # it would end the thread, and nobody would hear of it
+                    raise SagError("the listener called sys.exit") from left
             with self._change:
                 self._busy = False
                 self._delivered += 1

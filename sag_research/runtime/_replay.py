@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import math
 from collections.abc import Callable, Collection, Coroutine, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
+from contextlib import closing, suppress
+from functools import partial
 from typing import Any, Final, NoReturn, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
-from sag_research._text import clip, escape
+from sag_research._text import escape
 from sag_research.errors import UsageError
 from sag_research.llm import Context, Identity, Model, ReplayMiss, read_request
 from sag_research.log import SQLiteEventStore
 from sag_research.model import TERMINAL_TYPES, WORKSPACE_RUN, Event
+from sag_research.runtime._awaited import call
 from sag_research.runtime._budget import Budget, Meter
-from sag_research.runtime._guard import Caught
+from sag_research.runtime._guard import Caught, said
 from sag_research.runtime._reactive import ReactiveRuntime, Turns
 from sag_research.runtime._reactive_context import FRAME
 from sag_research.runtime._reactive_scope import Scope, current, entered
@@ -210,6 +209,12 @@ def _missed(rerun: ReplayStore, miss: ReplayMiss) -> NoReturn:
     rerun.part("unrecorded", recorded, None, reason=miss.why, between=between)
 
 
+def _told_of_miss(rerun: ReplayStore, key: str, miss: ReplayMiss) -> None:
+    """End the replay, unless the question had no answer when it was recorded either."""
+    if key not in rerun.recording.in_vain:
+        _missed(rerun, miss)
+
+
 def _asked(store: SQLiteEventStore, event: Event) -> dict[str, Any]:
     drop = ("key", "occurrence", "value", "blob", "error")
     body = {name: value for name, value in event.payload.items() if name not in drop}
@@ -239,24 +244,23 @@ def _replay_agent(
     begin = since or store.get_run(run_id).fork_position + 1
     rerun = ReplayStore(read_recording(store, run_id, begin, is_given, upto))
     options = {"model": identity_of(model, rerun.recording), **rerun.context_options}
-    parted = None
-    try:
+    with suppress(Parted):
         with context(rerun, run_id, **options) as ctx, Caught() as caught:
-            _run(agent, ctx)
+            ctx.when_missed(partial(_told_of_miss, rerun))
+            call(agent, ctx)
         if isinstance(caught.error, ReplayMiss):
             _missed(rerun, caught.error)
         _end_of_agent(rerun, caught.error)
-    except Parted as stop:
-        parted = _with_agent_source(stop.divergence, rerun, agent)
-    return _report(rerun, parted)
+    found = rerun.parted
+    return _report(rerun, None if found is None else _with_agent_source(found, rerun, agent))
 
 
 def _end_of_agent(rerun: ReplayStore, error: Exception | None) -> None:
     """Take the events that end a run as given, for its harness may have written them."""
     rerun.advance(TERMINAL_TYPES)
     if (recorded := rerun.recording.at(rerun.position + 1)) is not None:
-        reason = "" if error is None else f"the agent raised {type(error).__qualname__}: {error}"
-        rerun.part("missing", recorded, None, reason=clip(reason, 300))
+        reason = "" if error is None else f"the agent raised {said(error)}"
+        rerun.part("missing", recorded, None, reason=reason)
 
 
 def _with_agent_source(found: Divergence, rerun: ReplayStore, agent: AgentFunction) -> Divergence:
@@ -264,24 +268,6 @@ def _with_agent_source(found: Divergence, rerun: ReplayStore, agent: AgentFuncti
     if recorded is None or recorded == fingerprint(agent):
         return found
     return replace(found, changed=(str(getattr(agent, "__name__", "the agent")),))
-
-
-def _run(function: Callable[..., object], *args: object) -> None:
-    """Call a function, and await what it returns where that must be."""
-    result = function(*args)
-    if not inspect.isawaitable(result):
-        return
-
-    async def awaited() -> None:
-        await result
-
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        asyncio.run(awaited())
-        return
-    with ThreadPoolExecutor(1) as pool:  # a notebook has a loop of its own in this thread
-        pool.submit(copy_context().run, asyncio.run, awaited()).result()
 
 
 # ---- behaviours
@@ -300,16 +286,13 @@ def _replay_behaviors(
     recording = read_recording(store, run_id, begin, lambda event: event.frame != FRAME, upto)
     rerun = ReplayStore(recording)
     runtime = _Rerun(rerun, behaviors, facts, identity_of(model, recording))
-    parted = None
-    try:
-        _run(runtime.again)
+    with suppress(Parted), closing(runtime):
+        call(runtime.again)
         rerun.end()
-    except Parted as stop:
-        changed = facts.changed(behaviors, stop.divergence.position)
-        parted = replace(stop.divergence, changed=changed)
-    finally:
-        runtime.close()
-    return _report(rerun, parted)
+    if (found := rerun.parted) is None:
+        return _report(rerun, None)
+    changed = facts.changed(behaviors, found.position)
+    return _report(rerun, replace(found, changed=changed))
 
 
 class _Facts:
@@ -356,6 +339,13 @@ class _Rerun(ReactiveRuntime):
         self._cursor = 0
         self._last = max((event.position or 0 for event in store.recording.made()), default=0)
         store.speaker = self._who
+
+    @property
+    def ctx(self) -> Context:
+        """As of any runtime; here it ends the replay at what has no recorded answer."""
+        asking = super().ctx
+        asking.when_missed(partial(_told_of_miss, self._rerun))
+        return asking
 
     def again(self) -> Coroutine[Any, Any, None] | None:
         """Dispatch everything; awaitable where a behaviour is asynchronous."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, NoReturn
 
 from msgspec.structs import replace
 
-from sag_research.errors import SagError
+from sag_research.errors import SagError, UsageError
 from sag_research.log import CALL_TYPES, SQLiteEventStore, canonical_digest, record_call
 from sag_research.model import Event, Run
 from sag_research.runtime._reactive_context import ANSWERED_BY, FRAME
@@ -59,6 +60,8 @@ class Recording:
     ) -> None:
         self.store, self.run, self.events, self.since = store, run, events, since
         self._is_given, self._in_vain = is_given, _in_vain(events)
+        self.in_vain = frozenset(events[at - 1].payload.get("key") for at in self._in_vain)
+        """Keys of questions that were asked and never answered."""
 
     def at(self, position: int) -> Event | None:
         """Return the event at a position, ``None`` after the end."""
@@ -86,7 +89,11 @@ def read_recording(
     Raises
     ------
     RunNotFoundError, StoreError
+    UsageError
+        If the replay would end before it begins.
     """
+    if upto is not None and upto < 1:
+        raise UsageError(f"nothing stands up to position {upto}", fix="give upto=1 or more")
     events = list(store.read(run_id, hi=upto))
     return Recording(store, store.get_run(run_id), events, since, is_given)
 
@@ -101,12 +108,15 @@ class ReplayStore(SQLiteEventStore):
         Events made anew so far, and found to be the recorded ones.
     reused : int
         Asks answered so far.
+    parted : Divergence or None
+        The first divergence; it stays, whatever the code that is replayed does with the error.
     """
 
     def __init__(self, recording: Recording) -> None:
         super().__init__(":memory:")
         self.recording = recording
         self.made = self.reused = 0
+        self.parted: Divergence | None = None
         self.speaker: Callable[[], str | None] = lambda: None
         self._next = 1
         self._used: set[int] = set()
@@ -162,9 +172,21 @@ class ReplayStore(SQLiteEventStore):
         with self._lock:
             return [self._again(event, expected) for event in events]
 
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Group writes; what is rolled back was not written again."""
+        with super().transaction():
+            before = self._next, self.made
+            try:
+                yield
+            except BaseException:
+                self._next, self.made = before
+                raise
+
     def _again(self, event: Event, expected: int | None) -> Event:
         if event.run_id != self.recording.run.run_id:
             return super().append_many([event], expected=expected)[0]
+        self.stay_parted()
         if event.type == "call.reused" and event.payload.get("run") == ANSWERS:
             return self._use(self._place_of[event.payload["position"]])
         if self._next > 1:  # the first is written with the run's row, before anything else
@@ -212,6 +234,7 @@ class ReplayStore(SQLiteEventStore):
     def advance(self, given: Collection[str] = ()) -> None:
         """Write what comes next in the recording and need not be made anew."""
         with self._lock:
+            self.stay_parted()
             while (event := self.recording.at(self._next)) is not None:
                 used = self._next in self._used
                 if not (used or event.type in given or self.recording.is_given(event)):
@@ -240,6 +263,11 @@ class ReplayStore(SQLiteEventStore):
         if (recorded := self.recording.at(self._next)) is not None:
             self.part("missing", recorded, None)
 
+    def stay_parted(self) -> None:
+        """Raise the first divergence again where the code that is replayed has kept it."""
+        if self.parted is not None:
+            raise Parted(self.parted)
+
     def part(
         self,
         kind: Any,
@@ -250,6 +278,7 @@ class ReplayStore(SQLiteEventStore):
         between: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None,
     ) -> NoReturn:
         """End the replay here."""
+        self.stay_parted()
         both = recorded is not None and replayed is not None
         fields = parting(recorded, replayed) if recorded and replayed else ()
         if between is None and recorded and replayed and recorded.type == replayed.type:
@@ -257,14 +286,13 @@ class ReplayStore(SQLiteEventStore):
         found = tuple(changes(*between)) if between else ()
         if replayed is not None:
             replayed = replace(replayed, position=self._next)
-        raise Parted(
-            Divergence(
-                run_id=self.recording.run.run_id, position=self._next, kind=kind,
-                recorded=recorded, replayed=replayed, reason=reason, changes=found,
-                fields=(*fields, "payload") if both and found else fields,
-                behavior=self.speaker() or _writer(recorded),
-            )
+        self.parted = Divergence(
+            run_id=self.recording.run.run_id, position=self._next, kind=kind,
+            recorded=recorded, replayed=replayed, reason=reason, changes=found,
+            fields=(*fields, "payload") if both and found else fields,
+            behavior=self.speaker() or _writer(recorded),
         )  # fmt: skip
+        raise Parted(self.parted)
 
 
 def _in_vain(events: list[Event]) -> set[int]:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from sag_research.errors import UsageError
+from sag_research.errors import BadPayloadError, UsageError
+from sag_research.log import canonical_digest
 from sag_research.model import Event
 from sag_research.runtime._object_graph import GRAPH_TYPES
 from sag_research.runtime._patterns import Match, Patterns, Read, Wanted, check_pattern
@@ -107,9 +108,15 @@ def make_trigger(
     Raises
     ------
     UsageError
-        If it has not exactly one of types, a sequence and a shape, or the shape is none.
+        If it has not exactly one of types, a sequence and a shape, or the shape is none, or a
+        wanted value is one that no payload can hold.
     """
     wheres, triples = check_pattern(objects, relations) if objects else ({}, ())
+    if not isinstance(where, (Mapping, type(None))):
+        raise UsageError(
+            f"where={where!r} says nothing of a payload", fix="give values: {'error.code': 5}"
+        )
+    _check_recordable({"where": where or {}, "objects": wheres})
     trigger = Trigger(
         on_events=_names(on_events), where=dict(where or {}), sequence=_names(sequence),
         reset_on=_names(reset_on), objects=wheres, relations=triples,
@@ -130,6 +137,26 @@ def make_trigger(
             fix="write conditions into objects: {'error': {'kind': 'Error', 'attributes.code': 5}}",
         )
     return trigger
+
+
+def _check_recordable(about: Mapping[str, Any]) -> None:
+    """Refuse at the definition what the log could not keep of a behaviour."""
+    try:
+        canonical_digest(about)
+    except BadPayloadError as error:
+        raise UsageError(
+            "a behaviour cannot be written down",
+            why=f"{error.args[0]}: {error.args[1]}",
+            fix="give names and plain values",
+        ) from None
+
+
+def _check_definition(name: Any, handler: Any) -> None:
+    if not callable(handler) or not isinstance(name, str) or not name:
+        raise UsageError(
+            f"{handler!r} named {name!r} is no behaviour", fix="give a function and a name"
+        )
+    _check_recordable({"name": name})
 
 
 def _names(given: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -198,6 +225,7 @@ class Triggers:
 
     def add(self, name: str, handler: Handler, trigger: Trigger) -> Behavior:
         """Enter a behaviour; one that was defined anew takes the place of its former self."""
+        _check_definition(name, handler)
         old = self._behaviors.get(name)
         if old is not None and not _is_redefined(old, handler, trigger):
             number = 2
@@ -212,6 +240,10 @@ class Triggers:
 
     def enter(self, behaviors: Sequence[Behavior]) -> None:
         """Enter behaviours as they are."""
+        for behavior in behaviors:
+            old = self._behaviors.get(behavior.name)
+            if old is not None and old.trigger != behavior.trigger:
+                self._progress = {k: s for k, s in self._progress.items() if k[0] != behavior.name}
         self._behaviors |= {behavior.name: behavior for behavior in behaviors}
         by_type: dict[str, list[tuple[int, Behavior]]] = defaultdict(list)
         for number, behavior in enumerate(self._behaviors.values()):

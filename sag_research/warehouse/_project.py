@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sag_research.extract import EntityExtractor, StepTexts
+from sag_research.extract import EntityExtractor, StepTexts, has_codes
 from sag_research.log import SQLiteEventStore
 from sag_research.model import TERMINAL_TYPES, WORKSPACE_RUN, Event, Run
 from sag_research.warehouse._tables import BASE_TABLES, MENTION_TABLES, SCHEMAS, to_table
@@ -183,11 +183,12 @@ def _step_row(payload: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) ->
     flags = [_text(flag) or "" for flag in _list(payload.get("flags"))]
     if "unreadable" in payload:  # the log lost its texts; `verify` says more
         flags.append("unreadable")
+    texts = tuple(_text(payload.get(name)) or "" for name in ("thought", "action", "observation"))
+    if any(map(has_codes, texts)):
+        flags.append("terminal")
     last = calls[-1] if calls else {}
     return (
-        _text(payload.get("thought")) or "",
-        _text(payload.get("action")) or "",
-        _text(payload.get("observation")) or "",
+        *texts,
         len(calls),
         _text(last.get("name")),
         _int(last.get("exit_code"), 31),

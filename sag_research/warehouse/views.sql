@@ -56,6 +56,13 @@ SELECT concat_ws('|', source_kind, source_scope, source_name) AS source_id, type
        run_id, position, rule, step, version
 FROM base_relations;
 
+-- The last word on each run that was ever hidden or shown.
+CREATE OR REPLACE VIEW visibility AS
+SELECT body ->> '$.run' AS run_id, type = 'run.hidden' AS hidden, body ->> '$.reason' AS reason,
+       CASE WHEN type = 'run.hidden' THEN body ->> '$.copy_of' END AS copy_of
+FROM base_events WHERE run_id = '@workspace' AND type IN ('run.hidden', 'run.shown')
+QUALIFY row_number() OVER (PARTITION BY body ->> '$.run' ORDER BY seq DESC) = 1;
+
 CREATE OR REPLACE VIEW runs AS
 WITH step_sums AS (
     SELECT run_id, count(*) AS n_steps,
@@ -92,7 +99,8 @@ inherited AS (
 )
 SELECT r.run_id, r.kind, r.task_id,
        row_number() OVER (
-           PARTITION BY r.task_id, r.agent, r.model ORDER BY r.attempt NULLS LAST, r.seq
+           PARTITION BY r.task_id, r.agent, r.model
+           ORDER BY coalesce(d.hidden, false), r.attempt NULLS LAST, r.seq
        ) AS attempt,
        r.dataset, r.repo, r.agent, r.model, r.goal, r.source_id, e.exit_status,
        CASE WHEN v.n_known = 1 THEN v.outcome ELSE 'unknown' END AS outcome,
@@ -107,11 +115,13 @@ SELECT r.run_id, r.kind, r.task_id,
        coalesce(s.started_at, CASE WHEN r.source_id IS NULL THEN r.created_at END) AS started_at,
        CASE WHEN r.source_id IS NULL THEN e.ended_at ELSE s.last_started END AS ended_at,
        r.parent_id, r.fork_position, lower(hex(h.digest)) AS digest, e.end_type,
-       coalesce(i.n, 0) AS n_inherited, r.label, r.created_at, r.seq
+       coalesce(i.n, 0) AS n_inherited, r.label, r.created_at, r.seq,
+       coalesce(d.hidden, false) AS hidden, d.copy_of,
+       CASE WHEN d.hidden THEN d.reason END AS hidden_reason
 FROM base_run_rows r
      LEFT JOIN step_sums s USING (run_id) LEFT JOIN ends e USING (run_id)
      LEFT JOIN heads h USING (run_id) LEFT JOIN verdicts v USING (run_id)
-     LEFT JOIN inherited i USING (run_id)
+     LEFT JOIN inherited i USING (run_id) LEFT JOIN visibility d USING (run_id)
 WHERE r.run_id <> '@workspace';
 
 -- Wilson's score interval for k of n at 95 % (E. B. Wilson, 1927); NULL without observations.

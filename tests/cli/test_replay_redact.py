@@ -323,3 +323,12 @@ def test_what_cannot_be_redacted(
     assert done.returncode in (1, 2)
     assert why in done.stderr
     assert holds(command, leaky)
+
+
+def test_the_names_of_a_fork_stay_on_one_line(command: Command, tmp_path: Path) -> None:
+    with sag.open(tmp_path / "ws") as ws:
+        ws.store.create_run(Run(run_id="a\nb\x1b[2J"))
+    done = command("fork", "a", "-w", "ws", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 1
+    assert "\x1b" not in done.stdout

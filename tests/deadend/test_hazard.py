@@ -28,9 +28,10 @@ def test_hazard_by_hand() -> None:
     assert table["n"].tolist() == [4, 3, 1]
     assert table["failed"].tolist() == [2, 2, 1]
     assert table["risk"].tolist() == pytest.approx(expected)
-    looks = Looks(np.array([0, 0, 0, 0, 0]), np.array([1, 2, 3, 4, 99]))
     # past the longest run there is nothing but the base rate
-    assert risk.predict(p, looks).tolist() == pytest.approx([*expected, 0.5, 0.5])
+    long = cohort([99], "u")
+    looks = Looks(np.array([0, 0, 0, 0, 0]), np.array([1, 2, 3, 4, 99]))
+    assert risk.predict(long, looks).tolist() == pytest.approx([*expected, 0.5, 0.5])
 
 
 def test_unknown_runs_and_looks_after_the_outcome_do_not_count() -> None:

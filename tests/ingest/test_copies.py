@@ -267,3 +267,24 @@ def test_labels_of_a_hidden_run_by_its_own_name_are_kept(ws, tmp_path):
     (copy,) = hidden(ws)
     write(tmp_path / "l.csv", f"run_id,outcome\n{copy},failure\n".encode())
     assert apply_labels(ws.store, read_labels(tmp_path / "l.csv")).applied == 1
+
+
+@pytest.mark.parametrize(
+    ("folder", "runs"), [("taubench", 200), ("mini_swe_agent_v1_gemini3pro_verified", 235)]
+)
+def test_attempts_of_real_runs_are_no_copies(ws, real_data, folder, runs):
+    report = ws.ingest(real_data / folder, progress=False)
+    assert (report.runs, report.n_copies, report.copies.alike) == (runs, 0, [])
+
+
+def test_attempts_of_the_bundled_runs_are_no_copies(ws):
+    assert ws.ingest(sag.bundled("bugfix"), progress=False).n_copies == 0
+
+
+def test_real_rows_that_were_made_of_runs_are_found(ws, real_data):
+    ws.ingest(real_data / "swesmith_sweagent_v1", progress=False)
+    pairs = ws.copies()
+    assert sorted(one.partition("~")[0] for one in pairs.run_id) == sorted(
+        one.partition("~")[0] for one in pairs.copy_of
+    )
+    assert len(pairs) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -223,6 +224,31 @@ def test_no_process_outlives_an_ingest_that_is_broken_off(tmp_path, monkeypatch)
         ingest(store, [tmp_path], jobs=2)
     assert readers
     assert all(reader._process.poll() is not None for reader in readers)
+
+
+SCRIPT = """
+import sys
+from sag_research.ingest import ingest
+from sag_research.log import SQLiteEventStore
+print(ingest(SQLiteEventStore(":memory:"), sys.argv[1:], jobs=2).ingested)
+"""
+
+
+def test_a_script_needs_no_main_guard(tmp_path):
+    write(tmp_path / "in/a.traj", swe_file())
+    script = write(tmp_path / "script.py", SCRIPT.encode())
+    done = subprocess.run(
+        [sys.executable, script, tmp_path / "in"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"PYTHONPATH": str(Path(_jobs.__file__).parents[2])},
+    )
+    assert (done.stdout, done.stderr) == ("1\n", "")
+
+
+def test_all_real_files_are_read_the_same(real_data):
+    assert ingested(real_data, 2) == ingested(real_data, 1)
 
 
 # ---- files that look unchanged

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from sag_research.errors import LabelError
 from sag_research.ingest import apply_labels, ingest, read_labels
 from sag_research.log import SQLiteEventStore
 from tests.ingest.make import native, swe_file, swe_step, write
@@ -190,3 +191,8 @@ def test_json_records_with_the_columns_of_a_csv(tmp_path):
     assert (second.kind, second.outcome.outcome, second.outcome.detail) == (
         "run_id", "unknown", "error",
     )  # fmt: skip
+
+
+def test_runs_are_no_labels(tmp_path):
+    with pytest.raises(LabelError, match="no report"):
+        read_labels(write(tmp_path / "x.json", [native(task_id="a", outcome="success")]))

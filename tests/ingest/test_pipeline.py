@@ -1,12 +1,15 @@
 import gzip
 import io
 import json
+import re
 import subprocess
 import sys
 import zipfile
+from functools import partial
 from hashlib import sha256
 
 import pytest
+import tqdm.auto
 
 from sag_research.errors import LabelError, UsageError
 from sag_research.ingest import _account, _pipeline, _reading, add, ingest
@@ -393,6 +396,28 @@ def test_a_bar_is_shown_to_people_only(tmp_path):
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
     )
     assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_the_bar_tells_rate_and_time_left(tmp_path, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    lines = [json.dumps(native(f"t{number}")).encode() for number in range(50)]
+    write(tmp_path / "a.jsonl", b"\n".join(lines))
+    write(tmp_path / "b.traj", swe_file())
+    monkeypatch.setattr(_pipeline, "_HELD_BYTES", 10)
+    monkeypatch.setattr(_reading, "_PART_BYTES", 10)
+    bar = partial(tqdm.auto.tqdm, mininterval=0, miniters=0)
+    monkeypatch.setattr(tqdm.auto, "tqdm", bar)
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    with SQLiteEventStore(":memory:") as store:
+        assert ingest(store, [tmp_path]).runs == 51
+    shown = terminal.getvalue()
+    assert all(f"0 of 2 files, {n} runs" in shown for n in range(2, 51))
+    assert "1 of 2 files, 50 runs" in shown
+    assert "2 of 2 files, 51 runs" in shown
+    assert re.search(r"\d+%.*\d/.*\[\d\d:\d\d<\d\d:\d\d, .*B/s", shown)
 
 
 # ---- records that are refused

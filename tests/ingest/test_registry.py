@@ -3,6 +3,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
@@ -198,12 +199,13 @@ class TestAgentpile:
         [
             ("swe-gym", "data/train.raw-00000-of-00003", rows.gym),
             ("nebius-openhands", "trajectories", rows.rebench),
+            ("swe-smith", "data/tool-00000-of-00001", partial(rows.smith, "tool")),
         ],
     )
     def test_structured_calls_give_the_same_actions(self, tmp_path, name, path, make):
         write(tmp_path / "tools.json", [])
         found = [make(), make(instance_id="org__repo-2", resolved=make()["resolved"] and 0)]
-        if name == "swe-gym":
+        if isinstance(found[0]["resolved"], bool):
             found[1]["resolved"] = False
         ours, theirs = self.both(tmp_path, name, path, found)
         deeds = [fingerprint(deeds_of_steps(one.steps), ()).actions for one in ours]

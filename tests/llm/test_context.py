@@ -19,6 +19,7 @@ from sag_research.llm import (
     Context,
     CutStream,
     Identity,
+    MalformedReply,
     Message,
     ModelError,
     RateLimited,
@@ -31,6 +32,7 @@ from sag_research.llm import (
     read_request,
     recorded_calls,
 )
+from sag_research.llm._asking import arguments_of
 from sag_research.llm._errors import revive_error
 from sag_research.llm._flights import Flight
 from sag_research.log import SQLiteEventStore
@@ -1004,3 +1006,39 @@ def test_recorded_calls_of_forks_and_open_calls(store: SQLiteEventStore) -> None
     assert "<table>" in html
     with pytest.raises(RunNotFoundError):
         recorded_calls(store, "nobody")
+
+
+def test_what_holds_itself_or_is_very_deep_is_refused_like_all_that_is_no_json(
+    store: SQLiteEventStore,
+) -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    deep: Any = 1
+    for _ in range(5_000):
+        deep = {"in": deep}
+    ctx = Context(store, "r1")
+    for value in (endless, deep):
+        with pytest.raises(BadPayloadError, match="nested deeper"):
+            ctx.tool("nest", lambda given=value: given)
+        with pytest.raises(BadPayloadError, match="nested deeper"):
+            ctx.tool("nest", lambda value: value, {"value": value})
+
+
+def test_the_name_of_a_model_is_no_model(store: SQLiteEventStore) -> None:
+    name: Any = "some-model"
+    with pytest.raises(UsageError, match="some-model"):
+        Context(store, "r1").llm(name, "hello")
+
+
+def test_an_answer_nested_without_end_is_no_json() -> None:
+    text = "[" * 100_000
+    assert arguments_of(text) == text
+    with pytest.raises(MalformedReply):
+        Reply(text=text).data()
+
+
+def test_a_replay_says_that_the_answer_was_redacted(store: SQLiteEventStore) -> None:
+    Context(store, "r1").tool("look", lambda: "secret")
+    store.redact("r1", 3, "a secret")
+    with pytest.raises(ReplayMiss, match="redacted"):
+        Context(store, "r1", mode="replay").tool("look", lambda: "live")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from sag_research.errors import RunExistsError, RunNotFoundError, UsageError
+from sag_research.errors import BadPayloadError, RunExistsError, RunNotFoundError, UsageError
 from sag_research.log import SQLiteEventStore, canonical_digest, find_call, record_call
 from sag_research.model import WORKSPACE_RUN, Event, Run
 from sag_research.warehouse import Warehouse
@@ -125,3 +126,13 @@ def test_a_warehouse_takes_a_copy(store: SQLiteEventStore, tmp_path: Path) -> No
     runs = warehouse.sql("SELECT run_id FROM runs WHERE run_id = 'flat'").rows()
     assert runs == [("flat",)]
     warehouse.close()
+
+
+@pytest.mark.parametrize("given", [5, "text", [("a", 1)], {"a": float("nan")}])
+def test_an_intervention_is_an_object_and_else_there_is_no_fork(
+    store: SQLiteEventStore, given: Any
+) -> None:
+    before = store.runs()
+    with pytest.raises(BadPayloadError):
+        store.fork("root", intervention=given)
+    assert store.runs() == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import multiprocessing
 import os
@@ -165,6 +166,9 @@ def test_bad_designs_are_refused(store: SQLiteEventStore) -> None:
         counting(store, {})
     with pytest.raises(BadPayloadError):
         counting(store, {"a": {"x": {1}}})
+    no_arm: Any = 5
+    with pytest.raises(UsageError, match="5 is no arm"):
+        counting(store, {"a": no_arm})
     assert children(store) == []
 
 
@@ -572,3 +576,34 @@ def test_back_to_before_the_wrong_edit(tmp_path: Path) -> None:
         assert run.tokens == 110 * run.steps
         assert run.cost_usd == pytest.approx(0.001 * run.steps)
     assert store.verify().ok
+
+
+def test_an_agent_that_ends_the_program_ends_its_continuation_alone(
+    store: SQLiteEventStore,
+) -> None:
+    def leaving(change: dict[str, Any], seed: int) -> Any:
+        def agent(ctx: Any) -> bool:
+            if change.get("leave"):
+                sys.exit(0)
+            return True
+
+        return agent
+
+    arms: Arms = {"leaves": {"leave": True}, "stays": {}}
+    result = counting(store, arms, repeats=1, agent_factory=leaving).run()
+    assert [run.status for run in result.runs] == ["crashed", "success"]
+    end = list(store.read(result.runs[0].run_id))[-1]
+    assert "sys.exit(0)" in end.payload["error"]
+
+
+def test_an_agent_may_be_asynchronous(store: SQLiteEventStore) -> None:
+    def later(change: dict[str, Any], seed: int) -> Any:
+        async def agent(ctx: Any) -> bool:
+            await asyncio.sleep(0)
+            ctx.step("wait", "wait", "")
+            return True
+
+        return agent
+
+    result = counting(store, {"a": {}}, repeats=2, agent_factory=later).run()
+    assert [(run.status, run.steps) for run in result.runs] == [("success", 1)] * 2

@@ -560,3 +560,50 @@ def test_context_calls_of_a_behaviour_are_events_too(
         ("tool.failed", 5, "behavior"),
         ("run.abandoned", 6, "gives_up"),
     ]
+
+
+@pytest.mark.parametrize(
+    "trigger",
+    [
+        {"on_events": ["a"], "where": 5},
+        {"on_events": ["a"], "where": {"x": object()}},
+        {"on_events": ["a"], "where": {1: 2}},
+        {"on_events": ["a"], "name": "\ud800"},
+        {"objects": {"a": {"attributes.size": float("nan")}}},
+    ],
+)
+def test_what_the_log_cannot_keep_is_refused_at_the_definition(
+    runtime: ReactiveRuntime, trigger: dict[str, Any]
+) -> None:
+    with pytest.raises(UsageError):
+        runtime.behavior(**trigger)(lambda rt, event: None)
+    assert runtime.behaviors == ()
+
+
+def test_what_is_no_function_is_no_behaviour(runtime: ReactiveRuntime) -> None:
+    not_callable: Any = 5
+    with pytest.raises(UsageError, match="no behaviour"):
+        runtime.behavior(on_events=["a"])(not_callable)
+
+
+def test_a_sequence_that_is_defined_anew_begins_anew(runtime: ReactiveRuntime) -> None:
+    def define(sequence: str) -> None:
+        # as a cell of a notebook does that is edited and run again
+        names: dict[str, Any] = {}
+        source = f"{sequence!r}\ndef found(rt, event): done.append(len(rt.matched))"
+        code = compile(source, f"<cell {sequence}>", "exec")
+        exec(code, {"done": done}, names)
+        runtime.behavior(sequence=list(sequence), name="found")(names["found"])
+
+    done: list[int] = []
+    define("abc")
+    with runtime.active_run("r1"):
+        runtime.emit("a")
+        runtime.emit("b")
+        runtime.dispatch_loop()
+        define("ab")
+        for type_ in "cab":
+            runtime.emit(type_)
+        runtime.dispatch_loop()
+    assert [behavior.name for behavior in runtime.behaviors] == ["found"]
+    assert done == [2]

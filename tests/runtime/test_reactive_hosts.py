@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sag_research.errors import UsageError
+from sag_research.errors import SagError, UsageError
 from sag_research.log import SQLiteEventStore
 from sag_research.model import Event, Run
 from sag_research.runtime import Budget, Listener, ReactiveRuntime
@@ -295,3 +295,30 @@ def test_many_threads_emit_and_nothing_is_lost(filed: SQLiteEventStore) -> None:
     handle.result(WAIT)
     runtime.dispatch_loop()
     assert sorted(seen) == [n * 100 + k for n in range(4) for k in range(50)]
+
+
+@pytest.mark.parametrize("ending", [SystemExit(0), KeyboardInterrupt(), asyncio.CancelledError()])
+def test_a_behaviour_that_ends_a_hosted_dispatch_is_told_of(
+    runtime: ReactiveRuntime, ending: BaseException
+) -> None:
+    @runtime.behavior(on_events=["a"])
+    def leaves(rt: ReactiveRuntime, event: Event) -> None:
+        raise ending
+
+    with runtime.active_run("r1"):
+        runtime.emit("a")
+    handle = runtime.start()
+    with pytest.raises(SagError, match=type(ending).__name__):
+        handle.result(timeout=WAIT)
+
+
+def test_a_listener_cannot_leave() -> None:
+    def leaves(event: Event) -> None:
+        raise SystemExit
+
+    listener = Listener(leaves)
+    for _ in range(2):
+        listener.offer(Event(run_id="r1", type="a"))
+    assert listener.flush(timeout=WAIT)
+    assert (listener.counts.delivered, listener.counts.failures) == (2, 2)
+    assert listener.close()

@@ -7,11 +7,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from sag_research.llm import Context, Scripted
+from sag_research.errors import SagError, UsageError
+from sag_research.llm import Context, Identity, Scripted
 from sag_research.log import SQLiteEventStore
 from sag_research.model import Event, Run
 from sag_research.runtime import (
@@ -297,3 +300,117 @@ def test_a_long_diff_is_cut(store: SQLiteEventStore) -> None:
     assert len(found.changes) == 50
     assert found.diff.count("\n") == 60
     assert found.diff.endswith("… 30 more")
+
+
+def recorded(store: SQLiteEventStore) -> None:
+    lived(store, note_twice)
+
+
+def note(ctx: Context, number: int) -> None:
+    assert ctx.run is not None
+    ctx.store.append(Event(run_id=ctx.run, type="note.taken", payload={"n": number}))
+
+
+def note_twice(ctx: Context) -> None:
+    for number in range(2):
+        ctx.now()
+        note(ctx, number)
+
+
+def keeps_the_parting(ctx: Context) -> None:
+    for number in range(2):
+        ctx.now()
+        with suppress(BaseException):
+            note(ctx, -1)
+        note(ctx, number)
+
+
+def one_more_in_a_thread(ctx: Context) -> None:
+    note_twice(ctx)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(note, ctx, 2)
+
+
+async def one_more_in_a_task(ctx: Context) -> None:
+    async def more() -> None:
+        note(ctx, 2)
+
+    note_twice(ctx)
+    await asyncio.gather(more(), return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("what", "position", "kind"),
+    [
+        (keeps_the_parting, 3, "different"),
+        (one_more_in_a_thread, 6, "extra"),
+        (one_more_in_a_task, 6, "extra"),
+    ],
+)
+def test_an_agent_cannot_keep_a_divergence_to_itself(
+    store: SQLiteEventStore, what: Agent, position: int, kind: str
+) -> None:
+    recorded(store)
+    found = again(store, what)
+    assert found is not None
+    assert (found.position, found.kind) == (position, kind)
+
+
+def test_an_agent_cannot_keep_a_missing_answer_to_itself(store: SQLiteEventStore) -> None:
+    def asks_more(ctx: Context) -> None:
+        note_twice(ctx)
+        with suppress(Exception):
+            ctx.tool("pwd", lambda: "/", {})
+
+    recorded(store)
+    found = again(store, asks_more)
+    assert found is not None
+    assert (found.position, found.kind) == (6, "unrecorded")
+    assert "pwd" in found.reason or "no recorded tool call" in found.reason
+
+
+def test_a_question_that_never_had_an_answer_may_be_asked_again(store: SQLiteEventStore) -> None:
+    def has_no_model(ctx: Context) -> None:
+        with suppress(SagError):
+            ctx.llm(Identity(provider="none", model="none"), "What now?")
+        note(ctx, 1)
+
+    lived(store, has_no_model)
+    assert again(store, has_no_model) is None
+
+
+def test_what_is_rolled_back_was_not_written_again(store: SQLiteEventStore) -> None:
+    def in_vain(ctx: Context) -> None:
+        with suppress(LookupError), ctx.store.transaction():
+            note(ctx, 0)
+            raise LookupError
+
+    def at_second_try(ctx: Context) -> None:
+        in_vain(ctx)
+        note(ctx, 0)
+
+    lived(store, at_second_try)
+    assert again(store, at_second_try) is None
+    found = again(store, in_vain)
+    assert found is not None
+    assert (found.position, found.kind) == (2, "missing")
+
+
+def test_an_error_without_a_text_is_told(store: SQLiteEventStore) -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise LookupError
+
+    def raises(ctx: Context) -> None:
+        raise Mute
+
+    recorded(store)
+    found = again(store, raises)
+    assert found is not None
+    assert "Mute" in found.reason
+
+
+def test_a_replay_must_begin_somewhere(store: SQLiteEventStore) -> None:
+    recorded(store)
+    with pytest.raises(UsageError, match="position 0"):
+        replay(store, "r1", note_twice, upto=0)

@@ -9,6 +9,7 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -518,3 +519,15 @@ def test_any_program_replays_and_any_change_is_found(
             assert found.position == made[spoilt]
         else:
             assert found is None
+
+
+def test_a_behaviour_cannot_keep_a_missing_answer_to_itself(store: SQLiteEventStore) -> None:
+    def asks_more(rt: ReactiveRuntime, event: Event) -> None:
+        with suppress(Exception):
+            rt.ctx.tool("pwd", lambda: "/", {})
+        honest(rt, event)
+
+    live(store, honest)
+    found = replay(store, "r1", with_behaviors(store, asks_more), strict=False).divergence
+    assert found is not None
+    assert (found.kind, found.behavior) == ("unrecorded", "answer")

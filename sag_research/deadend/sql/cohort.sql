@@ -7,6 +7,8 @@ SELECT r.run_id, r.task_id, r.attempt, r.dataset, r.repo, r.agent, r.model, r.so
        r.tokens_out, r.cost_usd,
        CASE WHEN r.parent_id IS NOT NULL THEN 'fork'
             WHEN r.kind = 'extraction' THEN 'extraction'
+            WHEN r.copy_of IS NOT NULL THEN 'copy'
+            WHEN r.hidden THEN 'hidden'
             WHEN r.n_steps = 0 THEN 'no steps' END AS left_out
 FROM (SELECT * FROM runs WHERE ({where})) r LEFT JOIN known k USING (run_id)
 ORDER BY r.seq

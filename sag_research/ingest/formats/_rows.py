@@ -208,7 +208,8 @@ def listed(
         raise FormatError("its messages are no list")
     found = [one for one in messages if isinstance(one, kind)]
     if left := len(messages) - len(found):
-        notes.append(f"{left} messages are no objects and were left out")
+        what = "message is no object and was" if left == 1 else "messages are no objects and were"
+        notes.append(f"{left} {what} left out")
     return found
 
 

@@ -216,7 +216,7 @@ def test_null_rows_and_null_messages(tmp_path):
     runs, reading = read(FORMAT, container(tmp_path / "a", rows, "parquet"))
     assert [(run.record, len(run.steps)) for run in runs] == [("0", 2), ("2", 0), ("3", 2)]
     assert reading.refused == [("row 1", "no messages")]
-    assert reading.notes == ["row 3: 1 messages are no objects and were left out"]
+    assert reading.notes == ["row 3: 1 message is no object and was left out"]
 
 
 def test_text_that_is_no_utf_8_is_kept(tmp_path):
