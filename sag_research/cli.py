@@ -171,12 +171,17 @@ def sag(debug: bool) -> None:
 @_with_workspace
 @click.option("--labels", metavar="FILE", help="Report, folder of reports, or CSV.")
 @click.option("--format", "format_name", metavar="NAME", help="Default: content decides.")
+@click.option("--jobs", default=1, show_default=True, type=click.IntRange(1),
+              help="Processes that read; pays for many or large files.")  # fmt: skip
+@click.option("--recheck", is_flag=True, help="Read files again that look unchanged.")
 @_with_json
 def ingest(
     paths: tuple[str, ...],
     workspace: str | None,
     labels: str | None,
     format_name: str | None,
+    jobs: int,
+    recheck: bool,
     as_json: bool,
 ) -> int:
     """Read trajectories from files and folders into a workspace."""
@@ -184,7 +189,7 @@ def ingest(
         if path is not None and not Path(path).exists():
             raise UsageError(f"{path} does not exist", fix="check the path")
     with _workspace(workspace, create=True) as ws:
-        report = ws.ingest(*paths, labels=labels, format=format_name)
+        report = ws.ingest(*paths, labels=labels, format=format_name, jobs=jobs, recheck=recheck)
     if as_json:
         _print_json(report.to_dict())
     else:
@@ -836,9 +841,9 @@ def deadend_check(run: str, workspace: str | None, name: str | None, as_json: bo
     _print_table(("step", "risk", "alarm", "token"), rows)
     click.echo(_verdict(alarm, first))
     if seen:
-        click.echo(
-            "The model was fitted on this run; the risk is by one that had not seen its task."
-        )
+        fair = hasattr(fitted.risk, "out_of_fold_")
+        how = "the risk is by one that had not seen its task" if fair else "its risk is too sure"
+        click.echo(f"The model was fitted on this run; {how}.")
 
 
 def _verdict(alarm: Alarm | None, step: int | None) -> str:

@@ -160,6 +160,8 @@ class Workspace:
         labels: str | PathLike[str] | None = None,
         format: str | None = None,
         progress: bool = True,
+        jobs: int = 1,
+        recheck: bool = False,
     ) -> IngestReport:
         """Read trajectories from files and folders.
 
@@ -173,6 +175,10 @@ class Workspace:
             Take every file for this format; default: each file's content decides.
         progress : bool
             Show a progress bar where someone can see it.
+        jobs : int
+            Processes that read; pays for many or large files. The result is the same.
+        recheck : bool
+            Read files again that look as they did when they were last read.
 
         Returns
         -------
@@ -181,7 +187,15 @@ class Workspace:
         """
         if not paths:
             raise UsageError("nothing to ingest", fix="name at least one file or folder")
-        report = ingest(self.store, list(paths), labels=labels, format=format, progress=progress)
+        report = ingest(
+            self.store,
+            list(paths),
+            labels=labels,
+            format=format,
+            progress=progress,
+            jobs=jobs,
+            recheck=recheck,
+        )
         try:
             self.sync()
         except OSError as error:  # the runs are in the log; only the projection is behind

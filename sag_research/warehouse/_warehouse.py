@@ -28,6 +28,8 @@ from sag_research.warehouse._tables import SCHEMAS
 
 __all__ = ["VIEWS", "Warehouse"]
 
+_TRIES: Final = 20
+"""How often a query begins anew where another process keeps replacing files under it."""
 TAIL_EVENTS: Final = 5_000
 """A longer tail is written to segments before the next query."""
 
@@ -162,16 +164,19 @@ class Warehouse:
             If the manifest or a segment is damaged, or of a newer version.
         """
         with self._lock:
-            stamp = self._manifest_stamp()
-            # numbers alone do not tell: after a power cut a log may give them out again
-            same = self._store.digest_at(self._loaded) == self._loaded_digest
-            if same and stamp == self._stamp and self._store.last_seq() == self._loaded:
-                return 0
-            with _Transaction(self._follower, self._forget):
-                if not same or stamp != self._stamp:
-                    self._load_manifest()
-                    self._stamp = stamp
-                return self._load_tail()
+            return self._again_if_lost(self._refresh)
+
+    def _refresh(self) -> int:
+        stamp = self._manifest_stamp()
+        # numbers alone do not tell: after a power cut a log may give them out again
+        same = self._store.digest_at(self._loaded) == self._loaded_digest
+        if same and stamp == self._stamp and self._store.last_seq() == self._loaded:
+            return 0
+        with _Transaction(self._follower, self._forget):
+            if not same or stamp != self._stamp:
+                self._load_manifest()
+                self._stamp = stamp
+            return self._load_tail()
 
     def _manifest_stamp(self) -> _Stamp:
         if self.folder is None:
@@ -205,6 +210,8 @@ class Warehouse:
             self._define_views(self._manifest)
             self._add_lineage(self._follower.execute(forks).fetchall())
         except duckdb.Error as error:
+            if isinstance(error, duckdb.IOException) and self._lost():
+                raise  # replaced by another process, or gone: _again_if_lost tells
             raise _damaged(error) from error
 
     def _load_tail(self) -> int:
@@ -282,28 +289,32 @@ class Warehouse:
         with self._lock:
             if self._tail_is_long():
                 self._sync_if_allowed()
-            self.refresh()
-            if not self._tidy:  # no file is to keep what was redacted
-                self._tidy = self._sync_if_allowed()
             try:
+                self.refresh()
+                if not self._tidy:  # no file is to keep what was redacted
+                    self._tidy = self._sync_if_allowed()
                 return self._again_if_lost(lambda: self._run(query, parameters))
             except duckdb.Error as error:
                 raise (_damaged(error) if self._lost() else _query_error(error)) from error
 
     def _run(self, query: str, parameters: _Parameters) -> QueryResult:
+        self._refresh()  # costs nothing unless files were replaced since
         answer: duckdb.DuckDBPyRelation | None = self.connection.sql(query, params=parameters)
         return QueryResult(pa.table({}) if answer is None else answer.to_arrow_table())
 
     def _again_if_lost(self, work: Callable[[], _T]) -> _T:
-        """Do something once more if another process removed a file that it replaced."""
-        try:
-            return work()
-        except duckdb.IOException:
-            if not self._lost():
-                raise
-            self._forget()
-            self.refresh()
-            return work()
+        """Do something again while another process removes files that it replaced meanwhile."""
+        tries = 0
+        while True:
+            stamp, tries = self._manifest_stamp(), tries + 1
+            try:
+                return work()
+            except duckdb.IOException as error:
+                if not self._lost():
+                    raise
+                self._forget()
+                if stamp == self._manifest_stamp() or tries == _TRIES:
+                    raise _damaged(error) from error  # the newest manifest names it
 
     def _lost(self) -> bool:
         """Tell whether a file is missing that the manifest, as this reader knows it, names."""
@@ -399,7 +410,6 @@ class Warehouse:
         if target.exists():
             raise UsageError(f"{target} exists", fix="choose another name or remove it")
         with self._lock:
-            self.refresh()
             try:
                 self._again_if_lost(lambda: self._export(target))
             except duckdb.Error as error:
@@ -407,6 +417,7 @@ class Warehouse:
         return target
 
     def _export(self, target: Path) -> None:
+        self._refresh()
         # whole or not at all
         partial = target.with_name(f".{target.name}.partial")
         partial.unlink(missing_ok=True)

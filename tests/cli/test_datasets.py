@@ -76,7 +76,6 @@ def test_a_card_and_what_to_cite(run, workspace, tmp_path):
     ],
 )
 def test_errors_are_one_line(run, tmp_path, monkeypatch, arguments, code, told):
-    pytest.importorskip("agentpile")
     monkeypatch.setenv("SAG_WORKSPACE", str(tmp_path / "ws"))
     found, out, err = run("datasets", *arguments)
     assert (found, out, err.count("\n")) == (code, "", 1)
@@ -84,7 +83,6 @@ def test_errors_are_one_line(run, tmp_path, monkeypatch, arguments, code, told):
 
 
 def test_nobody_answers(run, tmp_path, monkeypatch):
-    pytest.importorskip("huggingface_hub")
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr("time.sleep", lambda _: None)
     code, _, err = run("datasets", "fetch", "swe-gym", "-o", tmp_path / "d")

@@ -11,14 +11,12 @@ import sag_research as sag
 from sag_research.errors import FormatError, MissingDataError, UsageError
 from sag_research.ingest import agentpile_runs
 from sag_research.ingest._copies_spelling import deeds_of_steps, fingerprint
+from sag_research.ingest._fetch import CARD, fetch, fetched_sets
 from sag_research.ingest.formats import FORMATS, by_name
 from sag_research.ingest.registry import bibtex, cite, public_set, public_sets
 from tests.ingest.formats import rows_make as rows
 from tests.ingest.hub import COMMIT, Hub, serve
 from tests.ingest.make import write
-
-pytest.importorskip("huggingface_hub")
-from sag_research.ingest._fetch import CARD, fetch, fetched_sets
 
 REPO = "SWE-Gym/OpenHands-Sampled-Trajectories"
 FIRST, SECOND = (f"data/train.raw-0000{n}-of-00003.parquet" for n in (0, 1))
@@ -52,7 +50,6 @@ class TestRegistry:
         assert named <= {one.name for one in FORMATS}
 
     def test_it_pins_what_agentpile_pins(self):
-        pytest.importorskip("agentpile")
         from agentpile.corpora._base import manifest
 
         shared = [one for one in public_sets().values() if one.agentpile]
@@ -163,10 +160,6 @@ class TestFetch:
 
 class TestAgentpile:
     """The same rows, read by us and through agentpile, are the same runs."""
-
-    @pytest.fixture(autouse=True)
-    def _agentpile(self):
-        pytest.importorskip("agentpile")
 
     @staticmethod
     def told(trajectory):

@@ -221,3 +221,40 @@ def test_a_purge_cut_off_anywhere_is_made_good(
     written = parquet_files(folder_of(ws))
     ws.rebuild()
     assert parquet_files(folder_of(ws)) == written
+
+
+READ = """
+import sys
+import sag_research as sag
+ws = sag.open(sys.argv[1])
+print("ready", flush=True)
+while not sys.stdin.read(1):
+    pass
+for _ in range(150):
+    ((n, _),) = ws.sql("SELECT count(*), sum(length(observation)) FROM steps").rows()
+    assert n == 20, n
+"""
+
+
+def test_a_reader_goes_on_while_another_process_replaces_files_under_it(tmp_path: Path) -> None:
+    with sag.open(tmp_path / "w") as ws:
+        steps = [{"action": "cat a", "observation": f"{SECRET} {i} " * 100} for i in range(20)]
+        run = str(ws.add({"task_id": "t", "steps": steps}))
+        ws.sync()
+        reader = subprocess.Popen(
+            [sys.executable, "-c", READ, str(tmp_path / "w")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert reader.stdin is not None
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == "ready\n"
+        reader.stdin.write("x")
+        reader.stdin.close()
+        reader.stdin = None
+        for position in range(2, 14):
+            ws.redact(run, position)
+        _, told = reader.communicate(timeout=120)
+        assert reader.returncode == 0, told

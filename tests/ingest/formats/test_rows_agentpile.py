@@ -15,8 +15,6 @@ from sag_research.ingest.formats import by_name
 from tests.ingest.formats import rows_make as rows
 from tests.ingest.make import tool_call
 
-pytest.importorskip("agentpile")
-
 ROWS = 12
 
 
