@@ -1,4 +1,4 @@
-"""Agents that run: behaviours on events, replay, experiments."""
+"""Agents that run: behaviours on events, loops of graphs, replay, experiments."""
 
 from sag_research.runtime._arms import Arm
 from sag_research.runtime._budget import Budget, DispatchReport
@@ -9,7 +9,37 @@ from sag_research.runtime._experiment_context import RunContext, RunEndedError, 
 from sag_research.runtime._experiment_result import Continuation, ExperimentResult
 from sag_research.runtime._handle import RunHandle
 from sag_research.runtime._lineage import Kin, Lineage, lineage
+from sag_research.runtime._loop_cancel import CancelToken
+from sag_research.runtime._loop_errors import (
+    BudgetExceededError,
+    CheckpointMismatchError,
+    GraphBindingError,
+    LoopCancelledError,
+    NodeFailedError,
+    ObserverError,
+    PlanError,
+    ReentryError,
+    RuntimeClosedError,
+    StepCancelledError,
+    StepTimeoutError,
+    WorkerBusyError,
+)
+from sag_research.runtime._loop_graph import (
+    Graph,
+    GraphEvent,
+    GraphNode,
+    GraphStep,
+    NodeResult,
+    Outputs,
+    graph,
+    graph_step,
+    unwrap,
+)
+from sag_research.runtime._loop_handle import LoopHandle
+from sag_research.runtime._loop_node import NodeContext, Worker, this_node
+from sag_research.runtime._loop_runtime import LoopOptions, Runtime
 from sag_research.runtime._object_graph import GraphObject
+from sag_research.runtime._plan import Checkpoint, LogCheckpoint, LoopPlan, StateLoop, Steps, plan
 from sag_research.runtime._protocols import (
     ActingWorld,
     Agent,
@@ -44,6 +74,42 @@ __all__ = [  # noqa: RUF022
     "ReplayReport",
     "replay",
     "replay_named",
+    # loops: plans of graphs
+    "CancelToken",
+    "Checkpoint",
+    "Graph",
+    "GraphEvent",
+    "GraphNode",
+    "GraphStep",
+    "LogCheckpoint",
+    "LoopHandle",
+    "LoopOptions",
+    "LoopPlan",
+    "NodeContext",
+    "NodeResult",
+    "Outputs",
+    "Runtime",
+    "StateLoop",
+    "Steps",
+    "Worker",
+    "graph",
+    "graph_step",
+    "plan",
+    "this_node",
+    "unwrap",
+    # how loops fail
+    "BudgetExceededError",
+    "CheckpointMismatchError",
+    "GraphBindingError",
+    "LoopCancelledError",
+    "NodeFailedError",
+    "ObserverError",
+    "PlanError",
+    "ReentryError",
+    "RuntimeClosedError",
+    "StepCancelledError",
+    "StepTimeoutError",
+    "WorkerBusyError",
     # agents and worlds
     "ActingWorld",
     "Agent",

@@ -1,0 +1,96 @@
+"""What the log is told of a loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sag_research._text import repair
+from sag_research.log import SQLiteEventStore
+from sag_research.model import Event, Run
+from sag_research.runtime._guard import Caught, said
+from sag_research.runtime._loop_core import Course
+from sag_research.runtime._loop_errors import BudgetExceededError, LoopCancelledError
+from sag_research.runtime._loop_graph import GraphEvent
+
+__all__ = ["LoopLog"]
+
+_ACTOR = "runtime"
+_STOPS = (LoopCancelledError, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError)
+
+
+class LoopLog:
+    """Writes a loop's events into a run: the caller's, or one of its own that it ends.
+
+    The id of the loop stands in the envelope, outside the digested history, so that the same
+    loop run twice has the same digest.
+    """
+
+    def __init__(
+        self, store: SQLiteEventStore, plan_id: str, loop_id: str, run_id: str | None
+    ) -> None:
+        self._store, self._plan_id, self._loop_id = store, plan_id, loop_id
+        self._run_id, self._is_own = run_id or loop_id, run_id is None
+        self._started: int | None = None
+
+    def note(self, event: GraphEvent, error: BaseException | None) -> None:
+        """Write that a graph began or ended; the end is caused by the beginning."""
+        payload: dict[str, Any] = {
+            "plan": self._plan_id, "iteration": event.iteration, "graph": event.graph_id,
+            "nodes": list(event.nodes),
+        }  # fmt: skip
+        if error is not None:
+            payload["error"] = _about(error)
+        cause = None if event.status == "started" else self._started
+        self._started = self._write(f"graph.{event.status}", payload, cause)
+
+    @contextmanager
+    def told(self, course: Course) -> Iterator[None]:
+        """Write what ends the loop that is run inside the block."""
+        if self._is_own:
+            run = Run(run_id=self._run_id, kind="loop", agent=self._plan_id)
+            self._store.create_run(run)
+        try:
+            yield
+        except BaseException as error:
+            with Caught() as caught:
+                self._fail(course, error)
+            if caught.error is not None:
+                error.add_note(f"to write it down failed as well: {said(caught.error)}")
+            raise
+        if self._is_own:
+            self._write("run.completed", {"exit_status": "completed"})
+
+    def _fail(self, course: Course, error: BaseException) -> None:
+        cause = None
+        if isinstance(error, BudgetExceededError) and course.refused:
+            payload = {
+                "budget": "iterations", "limit": course.limit, "plan": self._plan_id,
+                "graph": course.refused,
+            }  # fmt: skip
+            cause = self._write("budget.exhausted", payload)
+        if not self._is_own:
+            return
+        if isinstance(error, _STOPS):
+            why = error.why if isinstance(error, LoopCancelledError) else type(error).__name__
+            payload = {"exit_status": "cancelled", "reason": repair(why)}
+            self._write("run.cancelled", payload)
+        else:
+            status = "error" if cause is None else "iterations exhausted"
+            self._write("run.failed", {"exit_status": status, "error": _about(error)}, cause)
+
+    def _write(self, type_: str, payload: dict[str, Any], cause: int | None = None) -> int:
+        event = Event(
+            run_id=self._run_id, type=type_, payload=payload, actor=_ACTOR, cause=cause,
+            frame=f"loop:{self._loop_id}",
+        )  # fmt: skip
+        return self._store.append(event).position or 0
+
+
+def _about(error: BaseException) -> dict[str, str]:
+    kind = type(error)
+    text = said(error) if isinstance(error, Exception) else kind.__qualname__
+    message = repair(text.removeprefix(f"{kind.__qualname__}: "))
+    return {"class": f"{kind.__module__}.{kind.__qualname__}", "message": message}
