@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import IO, Any, Final
 from urllib.parse import quote
 
+from sag_research.errors import Caught
+
 __all__ = [
     "REPLACEMENT",
     "atomic_write",
@@ -29,6 +31,7 @@ __all__ = [
     "open_text",
     "repair",
     "safe_file_name",
+    "said",
     "script_json",
     "strip_terminal",
     "visible",
@@ -255,3 +258,20 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+_MESSAGE: Final = 300
+
+
+def said(error: BaseException | None) -> str:
+    """Return an error's class and message in short, whatever its ``__str__`` does.
+
+    Examples
+    --------
+    >>> said(KeyError("a"))
+    "KeyError: 'a'"
+    """
+    text = ""
+    with Caught():
+        text = str(error)
+    return clip(repair(f"{type(error).__qualname__}: {text}"), _MESSAGE)

@@ -6,9 +6,12 @@ Every error a user can meet derives from :class:`SagError`. The command line pri
 
 from __future__ import annotations
 
+from types import TracebackType
+
 __all__ = [
     "BadPayloadError",
     "BusyError",
+    "Caught",
     "ConflictError",
     "FormatError",
     "LabelError",
@@ -146,3 +149,26 @@ class NotEnoughDataError(SagError):
 
 class LeakError(SagError):
     """A number would be computed on data that the model has seen."""
+
+
+class Caught:
+    """Keeps the error of a block that runs code of others, for the caller to write down.
+
+    Interrupts and cancellations are no errors of that code and pass.
+    """
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+
+    def __enter__(self) -> Caught:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        if isinstance(error, Exception):
+            self.error = error
+        return self.error is not None

@@ -15,11 +15,10 @@ import re
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, NamedTuple
 
-from sag_research._text import clip, repair
-from sag_research.errors import FormatError, UsageError
+from sag_research._text import clip, repair, said
+from sag_research.errors import Caught, FormatError, UsageError
 from sag_research.ingest._format import Format, Reading
 from sag_research.ingest._source import Source
 from sag_research.ingest.formats import FORMATS
@@ -109,14 +108,14 @@ def available(name: str | None = None) -> Formats:
 def _load(point: metadata.EntryPoint, notes: list[str]) -> Format | None:
     """Load a plug-in; None if that fails or gives no format."""
     loaded: Any = None
-    with _Caught() as caught:
+    with Caught() as caught:
         loaded = point.load()
         loaded = loaded() if isinstance(loaded, type) else loaded
         if fault := _fault(loaded):
             notes.append(f"{_about(point)} left out: {fault}")
             return None
         return _Guarded(loaded, loaded.name, _about(point), notes)
-    notes.append(f"{_about(point)} left out: {_said(caught.error)}")
+    notes.append(f"{_about(point)} left out: {said(caught.error)}")
     return None
 
 
@@ -147,17 +146,17 @@ class _Guarded:
 
     def sniff(self, head: bytes, path: Path) -> float:
         """Return the plug-in's claim; none if it fails, which is noted once."""
-        with _Caught() as caught:
+        with Caught() as caught:
             claim = float(self._format.sniff(head, path))
             return min(max(claim, 0.0), 1.0) if claim == claim else 0.0
         if not self._failed:
             self._failed = True
-            self._notes.append(f"{self._about} failed to recognise a file: {_said(caught.error)}")
+            self._notes.append(f"{self._about} failed to recognise a file: {said(caught.error)}")
         return 0.0
 
     def read(self, source: Source) -> Reading:
         """Read a source; whatever the plug-in raises refuses the source."""
-        with _Caught() as caught:
+        with Caught() as caught:
             reading = self._format.read(source)
             if isinstance(reading, Reading):
                 runs = self._runs(iter(reading))
@@ -168,7 +167,7 @@ class _Guarded:
     def _runs(self, runs: Iterator[Any]) -> Iterator[Trajectory]:
         while True:
             run: Any = None
-            with _Caught() as caught:
+            with Caught() as caught:
                 run = next(runs, None)
                 if run is None:
                     return
@@ -181,32 +180,4 @@ class _Guarded:
     def _refusal(self, error: Exception | None) -> FormatError:
         if isinstance(error, FormatError):
             return error
-        return FormatError(f"{self._about} failed", why=_said(error))
-
-
-def _said(error: Exception | None) -> str:
-    """Return an error's class and message in short, whatever its ``__str__`` does."""
-    text = ""
-    with _Caught():
-        text = str(error)
-    return clip(repair(f"{type(error).__qualname__}: {text}"), _MESSAGE)
-
-
-class _Caught:
-    """Keeps the error of a block that runs code of others; interrupts pass."""
-
-    def __init__(self) -> None:
-        self.error: Exception | None = None
-
-    def __enter__(self) -> _Caught:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool:
-        if isinstance(error, Exception):
-            self.error = error
-        return self.error is not None
+        return FormatError(f"{self._about} failed", why=said(error))

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from sag_research._text import clip, repair
-from sag_research.errors import SagError
+from sag_research.errors import Caught, SagError
 from sag_research.log import SQLiteEventStore, canonical_digest
 from sag_research.model import WORKSPACE_RUN, Event, Outcome, Usage
 from sag_research.runtime._awaited import call
@@ -21,7 +21,6 @@ from sag_research.runtime._experiment_context import (
     ending,
     usage_of,
 )
-from sag_research.runtime._guard import Caught
 from sag_research.runtime._protocols import AgentFactory, OutcomeOf, Said, WorldFactory
 
 __all__ = ["Arm", "Job", "Setting", "carry_out", "give_up", "seed_of"]

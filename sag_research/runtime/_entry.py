@@ -13,11 +13,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from sag_research.errors import SagError, UsageError
+from sag_research._text import said
+from sag_research.errors import Caught, SagError, UsageError
 from sag_research.log import CALL_TYPES, SQLiteEventStore
 from sag_research.model import Run
 from sag_research.runtime._experiment_context import RunContext
-from sag_research.runtime._guard import Caught, said
 from sag_research.runtime._replay import ReplayReport, replay
 
 __all__ = ["ENTRY_POINT", "imported", "replay_named"]

@@ -8,10 +8,9 @@ from collections import deque
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Final
 
-from sag_research.errors import SagError
+from sag_research.errors import Caught, SagError
 from sag_research.model import Event
 from sag_research.runtime._budget import Budget, DispatchReport, Stopped
-from sag_research.runtime._guard import Caught
 
 if TYPE_CHECKING:
     from sag_research.runtime._reactive import ReactiveRuntime

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from sag_research._text import clip
-from sag_research.runtime._guard import Caught, said
+from sag_research._text import clip, said
+from sag_research.errors import Caught
 from sag_research.runtime._loop_cancel import CancelToken, Scope
 from sag_research.runtime._loop_errors import (
     BudgetExceededError,

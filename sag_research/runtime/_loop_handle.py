@@ -10,8 +10,7 @@ from contextvars import copy_context
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, cast
 
 from sag_research._text import escape, html_table
-from sag_research.errors import SagError
-from sag_research.runtime._guard import Caught
+from sag_research.errors import Caught, SagError
 from sag_research.runtime._loop_cancel import CancelToken
 from sag_research.runtime._loop_errors import LoopCancelledError
 from sag_research.runtime._loop_graph import GraphEvent

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sag_research._text import repair
+from sag_research._text import repair, said
+from sag_research.errors import Caught
 from sag_research.log import SQLiteEventStore
 from sag_research.model import Event, Run
-from sag_research.runtime._guard import Caught, said
 from sag_research.runtime._loop_core import Course
 from sag_research.runtime._loop_errors import BudgetExceededError, LoopCancelledError
 from sag_research.runtime._loop_graph import GraphEvent

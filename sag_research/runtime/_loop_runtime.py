@@ -13,9 +13,8 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Final, NamedTuple, TypedDict, TypeVar, Unpack, cast
 
-from sag_research.errors import UsageError
+from sag_research.errors import Caught, UsageError
 from sag_research.log import SQLiteEventStore
-from sag_research.runtime._guard import Caught
 from sag_research.runtime._loop_async import adrive
 from sag_research.runtime._loop_cancel import CancelToken
 from sag_research.runtime._loop_core import Body, Course, Sink, refuse_inside_a_plan

@@ -10,8 +10,7 @@ from contextvars import Context, copy_context
 from queue import Empty, SimpleQueue
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
-from sag_research.errors import SagError
-from sag_research.runtime._guard import Caught
+from sag_research.errors import Caught, SagError
 from sag_research.runtime._loop_core import Body, Course, Finished, Order, conduct
 from sag_research.runtime._loop_graph import NodeResult
 from sag_research.runtime._loop_node import Job, NodeContext, Progress, acall, call

@@ -14,12 +14,11 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from sag_research.errors import UsageError
+from sag_research.errors import Caught, UsageError
 from sag_research.llm import Context, Identity, Mode, Model
 from sag_research.log import CallScope, SQLiteEventStore
 from sag_research.model import WORKSPACE_RUN, Event
 from sag_research.runtime._budget import Budget, DispatchReport, Meter, Stopped
-from sag_research.runtime._guard import Caught
 from sag_research.runtime._handle import RunHandle
 from sag_research.runtime._object_graph import GRAPH_TYPES, GraphObject
 from sag_research.runtime._reactive_context import ANSWERED_BY, FRAME

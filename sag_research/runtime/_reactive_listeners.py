@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from sag_research.errors import SagError, UsageError
+from sag_research._text import said
+from sag_research.errors import Caught, SagError, UsageError
 from sag_research.model import Event
-from sag_research.runtime._guard import Caught, said
 
 __all__ = ["Listener", "ListenerCounts"]
 

@@ -11,14 +11,13 @@ from typing import Any, Final, NoReturn, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from sag_research._text import escape
-from sag_research.errors import UsageError
+from sag_research._text import escape, said
+from sag_research.errors import Caught, UsageError
 from sag_research.llm import Context, Identity, Model, ReplayMiss, read_request
 from sag_research.log import SQLiteEventStore
 from sag_research.model import TERMINAL_TYPES, WORKSPACE_RUN, Event
 from sag_research.runtime._awaited import call
 from sag_research.runtime._budget import Budget, Meter
-from sag_research.runtime._guard import Caught, said
 from sag_research.runtime._reactive import ReactiveRuntime, Turns
 from sag_research.runtime._reactive_context import FRAME
 from sag_research.runtime._reactive_scope import Scope, current, entered

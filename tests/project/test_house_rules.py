@@ -17,8 +17,7 @@ MAX_LINES = 60  # of code: a docstring is not counted, so that explaining costs 
 # is "path::function", with the reason beside it.
 BROAD_EXCEPT_ALLOWED: frozenset[str] = frozenset(
     {
-        "sag_research/runtime/_guard.py::Caught.__exit__",  # behaviours, agents, worlds, listeners
-        "sag_research/ingest/plugins.py::_Caught.__exit__",  # formats of other packages
+        "sag_research/errors.py::Caught.__exit__",  # behaviours, agents, worlds, plug-ins
     }
 )
 
