@@ -51,8 +51,10 @@ def save(model: RiskModel | Alarm, path: str | PathLike[str]) -> Path:
     Raises
     ------
     UsageError
-        If it is not fitted, or is of a kind that cannot be saved.
+        If it is not fitted, is of a kind that cannot be saved, or its folder does not exist.
     """
+    if not Path(path).absolute().parent.is_dir():
+        raise UsageError(f"no folder {str(Path(path).parent)!r}", fix="make it first")
     alarm, risk = (model, model.risk_) if isinstance(model, Alarm) else (None, model)
     if risk is None:
         raise UsageError(

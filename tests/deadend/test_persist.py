@@ -194,3 +194,8 @@ def test_models_that_cannot_be_saved_say_so(name: str, prefixes: Prefixes, tmp_p
 def test_an_unfitted_model_cannot_be_saved(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not fitted"):
         save(PrefixRisk(), tmp_path / "m")
+
+
+def test_a_folder_that_is_not_there_is_named(stack: PrefixRisk, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no folder"):
+        save(stack, tmp_path / "models" / "first")
