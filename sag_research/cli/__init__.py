@@ -1,0 +1,14 @@
+"""The command ``sag``: the Python API with flags."""
+
+from sag_research.cli import (  # noqa: F401  # each adds its commands to the group
+    _branch,
+    _datasets,
+    _deadend,
+    _demo,
+    _export,
+    _ingest,
+    _look,
+)
+from sag_research.cli._base import main, sag
+
+__all__ = ["main", "sag"]

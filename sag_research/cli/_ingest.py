@@ -1,0 +1,113 @@
+"""Commands that bring runs and labels in, and show copies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sag_research.cli._base import (
+    REJECTED,
+    cell_text,
+    open_workspace,
+    print_json,
+    print_reasons,
+    print_table,
+    records_of,
+    sag,
+    with_json,
+    with_workspace,
+)
+from sag_research.errors import (
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    pass
+
+
+@sag.command()
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@with_workspace
+@click.option("--labels", metavar="FILE", help="Report, folder of reports, or CSV.")
+@click.option("--format", "format_name", metavar="NAME", help="Default: content decides.")
+@click.option("--jobs", default=1, show_default=True, type=click.IntRange(1),
+              help="Processes that read; pays for many or large files.")  # fmt: skip
+@click.option("--recheck", is_flag=True, help="Read files again that look unchanged.")
+@with_json
+def ingest(
+    paths: tuple[str, ...],
+    workspace: str | None,
+    labels: str | None,
+    format_name: str | None,
+    jobs: int,
+    recheck: bool,
+    as_json: bool,
+) -> int:
+    """Read trajectories from files and folders into a workspace."""
+    for path in (*paths, labels):  # before a workspace is made for nothing
+        if path is not None and not Path(path).exists():
+            raise UsageError(f"{path} does not exist", fix="check the path")
+    with open_workspace(workspace, create=True) as ws:
+        report = ws.ingest(*paths, labels=labels, format=format_name, jobs=jobs, recheck=recheck)
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        _print_ingest(report)
+    refused_labels = report.labels is not None and report.labels.refused
+    partly = report.rejected or report.refused_records or refused_labels
+    return REJECTED if partly else 0
+
+
+def _print_ingest(report: Any) -> None:
+    click.echo(repr(report))
+    for name, counts in sorted(report.by_format.items()):
+        numbers = ", ".join(f"{count} {what}" for what, count in counts.items())
+        click.echo(f"  {name}: {numbers}")
+    for title, items in (("rejected", report.rejected), ("ignored", report.ignored)):
+        print_reasons(title, items)
+    if report.labels is not None:
+        click.echo(f"  {report.labels!r}")
+    for note in report.notes:
+        click.echo(f"  note: {cell_text(note, 200)}")
+
+
+@sag.command()
+@click.argument("file")
+@with_workspace
+@with_json
+def labels(file: str, workspace: str | None, as_json: bool) -> None:
+    """Record outcomes from a label FILE (report, folder of reports, or CSV)."""
+    with open_workspace(workspace) as ws:
+        report = ws.label(file)
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        click.echo(repr(report))
+
+
+@sag.command()
+@click.option("--hide", "hidden", multiple=True, metavar="RUN", help="Keep it out of statistics.")
+@click.option("--show", "shown", multiple=True, metavar="RUN", help="Let it count again.")
+@click.option("--find", is_flag=True, help="Look through all runs first, not only new files.")
+@with_workspace
+@with_json
+def copies(
+    hidden: tuple[str, ...], shown: tuple[str, ...], find: bool, workspace: str | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """List runs that are other runs once more; they are kept out of statistics."""
+    with open_workspace(workspace) as ws:
+        ws.hide(*hidden)
+        ws.show(*shown)
+        notes = ws.find_copies().notes() if find else []
+        frame = ws.copies()
+    frame = frame.astype(object).where(frame.notna(), None)
+    columns, rows = list(frame.columns), frame.to_numpy().tolist()
+    if as_json:
+        print_json({"copies": records_of(columns, rows)})
+        return
+    for note in notes:
+        click.echo(f"note: {cell_text(note, 300)}", err=True)
+    print_table(columns, rows)
