@@ -52,8 +52,8 @@ def test_numbers_are_the_metrics_of_the_scores(found: Backtest) -> None:
     here = seen == 10
     assert row["auroc_10"] == pytest.approx(m.auroc(y[here], s.scores[here], fold=s.fold[here]))
     assert row["auprc"] == pytest.approx(m.average_precision(y, s.scores, s.weight, s.fold))
-    assert row["brier"] == pytest.approx(m.brier(y, s.scores, s.weight))
-    assert row["ece"] == pytest.approx(m.ece(y, s.scores, s.weight))
+    assert row["brier"] == pytest.approx(m.brier(y, s.scores))
+    assert row["ece"] == pytest.approx(m.ece(y, s.scores))
     assert row["auroc_low"] < row["auroc"] < row["auroc_high"]
     frame = s.table_[s.table_["seen"] <= 10].groupby(["repeat", "fold", "run_id"])
     top = frame.agg(score=("score", "max"), failed=("failed", "max"), last=("seen", "max"))
