@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from os import PathLike
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from sag_research._text import repair
 from sag_research.errors import FormatError, LabelError
@@ -34,8 +34,10 @@ def read_labels(path: str | PathLike[str]) -> Labels:
         and optional ``task_id``, ``model``, ``score``, ``detail`` and ``known_at_step``, or the
         same as JSON records. ``instance_id`` is another name of ``task_id`` and
         ``resolved`` one of ``outcome``, so a CSV ``instance_id,resolved`` works as it is.
-        Cells are separated by commas; an outcome is ``success``, ``failure`` or ``unknown``,
-        or one of the usual words for these (``true``, ``0``, ``passed``, empty …).
+        A row is about what the first of its keys names that is filled in. Cells are separated
+        by commas, in UTF-8 or in UTF-16 with a byte order mark; an outcome is ``success``,
+        ``failure`` or ``unknown``, or one of the usual words for these (``true``, ``0``,
+        ``passed``, empty …).
 
     Raises
     ------
@@ -52,7 +54,8 @@ def read_labels(path: str | PathLike[str]) -> Labels:
     back what it said before, and files at two places that disagree are in conflict. Sources
     inside trajectories, such as ``record``, have no slash in their names.
 
-    A row of a CSV that cannot be understood costs that row, and is listed as refused.
+    A row of a CSV that cannot be understood costs that row, and so does a line of a file of
+    records that is no JSON; both are listed as refused.
 
     A missing or null ``resolved`` is unknown, never failure. An empty patch is a failure with
     the detail ``empty``, a patch that does not apply one with ``no-apply``; errors of the harness
@@ -95,24 +98,41 @@ def _read_file(source: Source, name: str, found: Labels) -> list[Label]:
     if looks_like_json(source.head):
         if source.size > _LARGEST:
             raise _no_labels(name, "too large for a report")
-        return _read_json(source, name, found.notes)
+        return _read_json(source, name, found)
     if re.search(r"\.csv(\.(gz|zst))?$", source.path.name, re.IGNORECASE):
         return read_csv(source, name, found.refused)
     raise _no_labels(name, "neither JSON nor CSV")
 
 
-def _read_json(source: Source, name: str, notes: list[str]) -> list[Label]:
+def _read_json(source: Source, name: str, found: Labels) -> list[Label]:
     try:
         value = loads(source.bytes())
     except FormatError:
-        lines = [line for line in source.lines() if line.strip()]
-        if len(lines) < 2:
-            raise
-        value = [loads(line) for line in lines]
+        return _read_lines(source, name, found.refused)
     labels = labels_in(value, name, source.path)
     if labels is None:
         raise _no_labels(name, "JSON, but no report")
-    notes += [f"{name}: {one}; counted from the ids" for one in counters(value)]
+    found.notes += [f"{name}: {one}; counted from the ids" for one in counters(value)]
+    return labels
+
+
+def _read_lines(source: Source, name: str, refused: list[str]) -> list[Label]:
+    """Read records, one a line; a line behind the first that is no JSON costs that line."""
+    values: list[Any] = []
+    faults = []
+    for number, line in enumerate(source.lines(), 1):
+        if not line.strip():
+            continue
+        try:
+            values.append(loads(line))
+        except FormatError as error:
+            if not values:
+                raise
+            faults.append(f"{name} line {number}: {error}")
+    labels = labels_in(values, name, source.path)
+    if labels is None:
+        raise _no_labels(name, faults[0] if faults else "JSON, but no report")
+    refused += faults
     return labels
 
 

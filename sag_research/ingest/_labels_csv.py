@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 from collections.abc import Mapping, Sequence
@@ -27,8 +28,10 @@ from sag_research.model import Outcome
 __all__ = ["of_table", "read_csv"]
 
 _WORDS: Final[dict[str, Verdict]] = {
-    **dict.fromkeys(("success", "true", "1", "pass", "passed", "resolved", "yes"), SUCCESS),
-    **dict.fromkeys(("failure", "false", "0", "fail", "failed", "unresolved", "no"), FAILURE),
+    **dict.fromkeys(("success", "true", "1", "1.0", "pass", "passed", "resolved", "yes"), SUCCESS),
+    **dict.fromkeys(
+        ("failure", "false", "0", "0.0", "fail", "failed", "unresolved", "no"), FAILURE
+    ),
     **dict.fromkeys(("unknown", "", "null", "none", "nan", "na", "n/a"), UNKNOWN),
     "empty": EMPTY,
     "error": ERROR,
@@ -51,24 +54,42 @@ def read_csv(source: Source, name: str, refused: list[str]) -> list[Label]:
     LabelError
         If it lacks a column, two columns disagree, or no row can be understood.
     """
-    text = source.bytes().decode("utf-8-sig", "surrogateescape")
     faults: list[LabelError] = []
-    rows, names = _rows(repair(text), name, faults)
+    rows, names = _rows(_text(source.bytes()), name, faults)
     columns = {_ALIASES.get(column, column) for column in names}
-    kind: KeyKind | None = next((key for key in _KEYS if key in columns), None)
-    if kind is None or "outcome" not in columns:
+    if not columns.intersection(_KEYS) or "outcome" not in columns:
         raise _without_columns(name, names)
     _refuse_twins(names, rows, name)
     labels = []
     for line, row in rows:
+        cells = _cells(row)
+        if not any(cells.values()):
+            continue  # spreadsheets leave such rows behind
         try:
-            labels.append(_of_row(_cells(row), kind, name, f"line {line}"))
+            labels.append(
+                _of_row(cells, _key_of(cells, f"{name} line {line}"), name, f"line {line}")
+            )
         except LabelError as error:
             faults.append(error)
     if faults and not labels:
         raise faults[0]
     refused += map(str, faults)
     return labels
+
+
+def _text(data: bytes) -> str:
+    """Decode a table: UTF-8, or UTF-16 where the first bytes say so."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return repair(data.decode("utf-16", "replace"))
+    return repair(data.decode("utf-8-sig", "surrogateescape"))
+
+
+def _key_of(cells: Mapping[str, str], where: str) -> KeyKind:
+    """Tell which cell names what a row is about: the first of the keys that is filled in."""
+    for key in _KEYS:
+        if cells.get(key):
+            return key
+    raise LabelError(f"{where}: names no run", fix=f"fill in one of {', '.join(_KEYS)}")
 
 
 def of_table(values: Sequence[Any], name: str) -> list[Label] | None:

@@ -57,7 +57,7 @@ class Labels:
     notes : list of str
         Files without labels, what could not be read, and counters that contradict the ids.
     refused : list of str
-        Rows of a CSV that cannot be understood, with file and line.
+        Rows of a CSV, and lines of records, that cannot be understood, with file and line.
     """
 
     def __init__(

@@ -109,11 +109,11 @@ def _read(
         if source.head and source.is_read and is_known(source.digest):
             yield Read(source.digest, source.size, known=True)
             return
-        format_ = _recognise(found, source, rules, formats)
+        format_, is_claimed = _recognise(found, source, rules, formats)
         if is_known(source.digest):
             yield Read(source.digest, source.size, known=True)
             return
-        parts = _parts(source, format_, rules.held)
+        parts = _parts(source, format_, rules.held, is_claimed)
         for part in parts:
             yield replace(part, runs=_packed(part.runs)) if rules.packed else part
     except (_Refused, FormatError, OSError) as error:
@@ -136,21 +136,24 @@ def _identity(found: Found, source: Source) -> tuple[str | None, int | None]:
         return None, None
 
 
-def _recognise(found: Found, source: Source, rules: Rules, formats: Formats) -> Format:
+def _recognise(found: Found, source: Source, rules: Rules, formats: Formats) -> tuple[Format, bool]:
+    """Find the format of a file, and tell whether it claims the file or was merely asked for."""
     if not source.head.strip(b" \t\r\n\xef\xbb\xbf") and source.size <= len(source.head):
         raise _Refused("empty file" if source.size == 0 else "empty: only white space")
     format_ = recognise(source, formats.tried)
-    if format_ is None and rules.format and (found.named or has_suffix(found.path)):
-        format_ = formats.tried[0]
-    if format_ is None:
-        raise _Refused(unclaimed(source))
-    return format_
+    if format_ is not None:
+        return format_, True
+    if rules.format and (found.named or has_suffix(found.path)):
+        return formats.tried[0], False
+    raise _Refused(unclaimed(source))
 
 
-def _parts(source: Source, format_: Format, held: int) -> Iterator[Read]:
-    """Read the runs of a source that a format claims; a part with a reason is the last one.
+def _parts(source: Source, format_: Format, held: int, is_claimed: bool) -> Iterator[Read]:
+    """Read the runs of a source; a part with a reason is the last one.
 
-    What counts is the size of the runs: Parquet and zip are packed within themselves.
+    What counts is the size of the runs: Parquet and zip are packed within themselves. Runs
+    without a step, in a file that the format does not claim, are those of another format: once
+    written, the file's content would be known, and never be read rightly.
     """
     about = Read(source.digest, source.size, format=format_.name, claimed=True)
     state, most = _State(), held
@@ -164,6 +167,8 @@ def _parts(source: Source, format_: Format, held: int) -> Iterator[Read]:
         if not state.ids:
             why = refusals(reading.refused, 0) or "; ".join(reading.notes[:3])
             raise FormatError("no run in it", why=why)
+        if not (is_claimed or state.n_steps):
+            raise FormatError("no step in it", why=f"it does not look like {format_.name}")
     except (BadPayloadError, UsageError, FormatError) as error:
         yield replace(about, reason=reason_of(error))
         return
@@ -186,7 +191,7 @@ class _State:
         self.runs: list[ReadRun] = []
         self.notes: list[str] = []
         self.ids: dict[str, None] = {}
-        self.size = 0
+        self.size = self.n_steps = 0
         self._records: dict[str | None, str] = {}
 
     def add(self, trajectory: Trajectory, source: Source) -> None:
@@ -203,6 +208,7 @@ class _State:
         self.ids[run_id] = None
         self._records[trajectory.record] = run_id
         self.size += _weight(read)
+        self.n_steps += read.n_steps
 
     def hand_over(self) -> list[ReadRun]:
         """Return the runs since the last time."""

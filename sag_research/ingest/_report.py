@@ -234,8 +234,13 @@ class IngestReport:
             "duplicates": self.duplicates,
             "ignored": [{"path": path, "reason": reason} for path, reason in self.ignored],
             "rejected": [{"path": path, "reason": reason} for path, reason in self.rejected],
+            "refused_records": [
+                {"path": path, "record": at, "reason": why}
+                for path, at, why in self.refused_records
+            ],
             "by_format": self.by_format,
             "copies": [] if self.copies is None else [c._asdict() for c in self.copies.hidden],
+            "labels": None if self.labels is None else self.labels.to_dict(),
             "notes": self.notes,
         }
 

@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Final, NamedTuple
 
 from sag_research._text import clip, repair, said
@@ -105,10 +106,25 @@ def available(name: str | None = None) -> Formats:
     return Formats(chosen, told)
 
 
+class _Caught(Caught):
+    """Keeps an exit as well: a format that was made of a script may end with one."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        if isinstance(error, SystemExit):
+            self.error = RuntimeError("it called sys.exit")
+            return True
+        return super().__exit__(kind, error, traceback)
+
+
 def _load(point: metadata.EntryPoint, notes: list[str]) -> Format | None:
     """Load a plug-in; None if that fails or gives no format."""
     loaded: Any = None
-    with Caught() as caught:
+    with _Caught() as caught:
         loaded = point.load()
         loaded = loaded() if isinstance(loaded, type) else loaded
         if fault := _fault(loaded):
@@ -146,7 +162,7 @@ class _Guarded:
 
     def sniff(self, head: bytes, path: Path) -> float:
         """Return the plug-in's claim; none if it fails, which is noted once."""
-        with Caught() as caught:
+        with _Caught() as caught:
             claim = float(self._format.sniff(head, path))
             return min(max(claim, 0.0), 1.0) if claim == claim else 0.0
         if not self._failed:
@@ -156,7 +172,7 @@ class _Guarded:
 
     def read(self, source: Source) -> Reading:
         """Read a source; whatever the plug-in raises refuses the source."""
-        with Caught() as caught:
+        with _Caught() as caught:
             reading = self._format.read(source)
             if isinstance(reading, Reading):
                 runs = self._runs(iter(reading))
@@ -167,7 +183,7 @@ class _Guarded:
     def _runs(self, runs: Iterator[Any]) -> Iterator[Trajectory]:
         while True:
             run: Any = None
-            with Caught() as caught:
+            with _Caught() as caught:
                 run = next(runs, None)
                 if run is None:
                     return

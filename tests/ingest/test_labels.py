@@ -480,6 +480,41 @@ def test_a_bad_row_costs_that_row(store, tmp_path):
     assert report.to_dict()["refused"] == report.refused
 
 
+def test_a_bad_line_of_records_costs_that_line(tmp_path):
+    good = [json.dumps({"instance_id": one, "resolved": one == "a"}) for one in "ab"]
+    text = "\n".join([good[0], '{"instance_id": "c", "resol', "", good[1]])
+    labels = read_labels(write(tmp_path / "r/x.jsonl", text.encode()))
+    assert said(labels) == {"a": SUCCESS, "b": FAILURE}
+    assert len(labels.refused) == 1
+    assert labels.refused[0].startswith("r/x.jsonl line 2: JSON")
+
+
+@pytest.mark.parametrize("text", [b'{"resolved_ids": [\n"a",\n"b"', b'[1]\n{"a"\n', b"{\n{}\n"])
+def test_a_report_that_is_cut_short_is_no_list_of_lines(tmp_path, text):
+    with pytest.raises(LabelError, match=r"no labels in it \((not valid JSON|.*cut short)"):
+        read_labels(write(tmp_path / "x.json", text))
+
+
+def test_a_row_is_about_the_first_key_that_is_filled_in(tmp_path):
+    text = b"run_id,task_id,outcome\nr,t,1\n,t,0\n,,1\n , ,\n"
+    labels = read_labels(write(tmp_path / "r/x.csv", text))
+    assert [(one.kind, one.key) for one in labels] == [("run_id", "r"), ("task_id", "t")]
+    assert [one.partition(";")[0] for one in labels.refused] == ["r/x.csv line 4: names no run"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_csv_in_the_encodings_of_spreadsheets(tmp_path, encoding):
+    text = "task_id,outcome\nà,success\nb,0\n"
+    labels = read_labels(write(tmp_path / "x.csv", text.encode(encoding)))
+    assert said(labels) == {"à": SUCCESS, "b": FAILURE}
+
+
+def test_flags_that_became_floats_beside_missing_ones(tmp_path):
+    labels = read_labels(write(tmp_path / "x.csv", b"task_id,resolved\na,1.0\nb,0.0\nc,\nd,0.5\n"))
+    assert said(labels) == {"a": SUCCESS, "b": FAILURE, "c": UNKNOWN}
+    assert len(labels.refused) == 1
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -517,7 +552,7 @@ def test_the_beginning_of_an_id_that_fits_two_runs_is_not_guessed(store, tmp_pat
     runs = add(store, [native("b1"), native("a1"), native("b2"), native("c")])
     report = label(store, tmp_path, f"run_id,outcome\nb,1\n{runs[3][:4]},1\n,1\nzz,1\n")
     assert report.ambiguous == [("b", [runs[0], runs[2]])]
-    assert (report.applied, report.unmatched) == (1, 2)
+    assert (report.applied, report.unmatched, len(report.refused)) == (1, 1, 1)
 
 
 def test_a_cell_that_is_too_long_costs_its_row(tmp_path):

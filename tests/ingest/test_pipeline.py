@@ -244,6 +244,25 @@ def test_a_format_that_is_named_takes_what_looks_like_it(store, tmp_path):
         ingest(store, [tmp_path], format="nativ")
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_wrong_format_without_a_step_does_not_take_the_file_for_good(store, tmp_path, jobs):
+    write(tmp_path / "a.traj.json", mini_file())
+    report = ingest(store, [tmp_path], format="swe-agent", jobs=jobs)
+    reason = "no step in it (it does not look like swe-agent)"
+    assert report.rejected == [("a.traj.json", reason)]
+    assert adds_up(report)
+    assert store.runs() == []
+    assert ingest(store, [tmp_path], jobs=jobs).by_format == {
+        "mini-swe-agent": {"files": 1, "runs": 1, "steps": 2}
+    }
+
+
+def test_a_run_without_a_step_is_one_where_its_format_claims_it(store, tmp_path):
+    write(tmp_path / "a.traj", swe_file(trajectory=[], history=[]))
+    report = ingest(store, [tmp_path], format="swe-agent")
+    assert (report.runs, report.steps) == (1, 0)
+
+
 def test_nothing_is_written_when_an_argument_is_wrong(store, tmp_path):
     write(tmp_path / "a.traj", swe_file())
     with pytest.raises(UsageError):
@@ -378,11 +397,24 @@ def test_the_report_shows_itself(store, tmp_path):
         "duplicates": 1,
         "ignored": [],
         "rejected": [{"path": "<img src=x>.traj", "reason": "empty file"}],
+        "refused_records": [],
         "by_format": {"swe-agent": {"files": 1, "runs": 1, "steps": 1}},
         "copies": [],
+        "labels": None,
         "notes": [],
     }
     assert list(report.table_["status"]) == ["rejected", "duplicate"]
+
+
+def test_the_plain_report_holds_refused_records_and_labels(store, tmp_path):
+    write(tmp_path / "in/a.jsonl", json.dumps(native("t")).encode() + b"\n[]\n")
+    labels = write(tmp_path / "l/x.csv", b"task_id,outcome\nt,success\nt,perhaps\n")
+    told = ingest(store, [tmp_path / "in"], labels=labels).to_dict()
+    assert [(one["path"], one["record"]) for one in told["refused_records"]] == [
+        ("a.jsonl", "line 2")
+    ]
+    assert (told["labels"]["applied"], len(told["labels"]["refused"])) == (1, 1)
+    assert json.loads(json.dumps(told)) == told
 
 
 def test_a_bar_is_shown_to_people_only(tmp_path):

@@ -82,6 +82,7 @@ class BadError(Exception):
     [
         (ImportError("no module named 'x'"), "ImportError: no module named 'x'"),
         (BadError(), "BadError"),
+        (SystemExit("no licence"), "it called sys.exit"),
         (ZeroDivisionError("a\nb"), "ZeroDivisionError"),
         (type("Costly", (), {"__init__": lambda self, key: None}), "TypeError"),
         (with_(name="Mine"), "its name 'Mine' is not in kebab-case"),
@@ -215,6 +216,8 @@ class Theirs:
     def read(self, source):
         if b"bad" in source.bytes():
             raise KeyError("what a mess")
+        if b"ends" in source.bytes():
+            raise SystemExit(3)
         return Reading("1", iter([Trajectory(task_id="t", steps=(Step(action="ls"),))]))
 
 
@@ -245,14 +248,17 @@ def installed(tmp_path, monkeypatch):
 def test_an_ingest_finds_plug_ins_and_outlives_them(installed, jobs):
     write(installed / "in/a.json", b'{"theirs": 1}')
     write(installed / "in/b.json", b'{"theirs": "bad"}')
+    write(installed / "in/b2.json", b'{"theirs": "ends"}')
     write(installed / "in/c.traj", swe_file())
     with SQLiteEventStore(installed / "log.sqlite") as store:
         report = ingest(store, [installed / "in"], jobs=jobs, progress=False)
     assert report.by_format["theirs"] == {"files": 1, "runs": 1, "steps": 1}
     assert report.by_format["swe-agent"]["files"] == 1
-    ((name, why),) = report.rejected
-    assert name == "b.json"
-    assert "plug-in 'theirs' of theirs failed (KeyError: 'what a mess')" in why
+    failed = "plug-in 'theirs' of theirs failed"
+    assert report.rejected == [
+        ("b.json", f"{failed} (KeyError: 'what a mess')"),
+        ("b2.json", f"{failed} (RuntimeError: it called sys.exit)"),
+    ]
     told = [note for note in report.notes if note.startswith("plug-in")]
     assert told[0].startswith("plug-in 'gone' of theirs left out: ModuleNotFoundError")
     shaky = "plug-in 'z' of theirs failed to recognise a file: ZeroDivisionError: division by zero"
