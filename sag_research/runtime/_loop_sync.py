@@ -20,6 +20,8 @@ __all__ = ["Host", "drive", "finish", "next_job", "resume", "take_report"]
 Core: TypeAlias = "Generator[Order, Finished, Any]"
 
 _THREADS: Final = 256  # a bound for the machine's sake; the cap that counts is each graph's own
+_SLICE: Final = 0.5
+"""Seconds after which a wait looks up, so that an interrupt never waits for a node."""
 
 
 class Host:
@@ -271,9 +273,10 @@ class _Crew:
                 one.over.wait()
 
     def _hear(self, patience: float | None) -> None:
+        # in slices: an interrupt that reaches another thread first does not end a wait of this one
         try:
-            heard = self._heard.get(timeout=patience)
-        except Empty:  # the time is over, which the next look at the scope will see
+            heard = self._heard.get(timeout=_SLICE if patience is None else min(patience, _SLICE))
+        except Empty:  # the next look at the scope sees whether the time is over
             return
         if heard is not None:
             name, report = heard

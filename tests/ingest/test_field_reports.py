@@ -30,6 +30,22 @@ def steps_of(store, run_id):
     return [event.payload for event in store.read(run_id, types=("agent.step",))]
 
 
+class TestB1:
+    """A file that a crash left empty: it costs itself, and is listed."""
+
+    @pytest.mark.parametrize("left", [b"", b" \n", b"{", b'{"trajectory": [{"action": "l'])
+    def test_b1_what_a_crash_left_is_rejected_with_its_reason(self, store, tmp_path, left):
+        write(tmp_path / "in/good.traj", swe_file())
+        for name in ("empty.traj", "empty.traj.json", "empty.jsonl"):
+            (tmp_path / "in" / name).write_bytes(left)
+        report = ingest(store, [tmp_path / "in"])
+        # equal bytes are looked at one by one: none of them is a copy of a run
+        assert (report.files, report.ingested, report.duplicates) == (4, 1, 0)
+        assert len(report.rejected) == 3
+        assert all(reason for _, reason in report.rejected)
+        assert len(store.runs()) == 1
+
+
 class TestB2:
     """An unfinished batch: ``info`` and all in it may be missing."""
 

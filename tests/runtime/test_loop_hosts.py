@@ -141,6 +141,14 @@ def test_one_shared_token_is_not_set_by_one_handle(rt: Runtime) -> None:
 # ---- interrupts
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Python's own handler, also where the tests run in the background, with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def test_l13_an_interrupt_of_a_node_ends_the_loop(rt: Runtime) -> None:
     cleaned, seen = [], Seen()
 
@@ -158,6 +166,7 @@ def test_l13_an_interrupt_of_a_node_ends_the_loop(rt: Runtime) -> None:
     assert [event.status for event in seen] == ["started", "failed"]
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_l13_an_interrupt_while_nodes_are_waited_for(rt: Runtime) -> None:
     ended, seen, begun = [], Seen(), threading.Event()
 
