@@ -1,0 +1,127 @@
+"""Filling a workspace: files, public sets, plain records, outcomes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from sag_research.errors import UsageError
+from sag_research.ingest import (
+    IngestReport,
+    LabelReport,
+    add,
+    apply_labels,
+    ingest,
+    load_public,
+    read_labels,
+)
+from sag_research.ingest.registry import public_set
+from sag_research.workspace._base import Base
+
+__all__ = ["Filling"]
+
+
+class Filling(Base):
+    """The methods of a workspace that put runs and outcomes in."""
+
+    def ingest(
+        self,
+        *paths: str | PathLike[str],
+        labels: str | PathLike[str] | None = None,
+        format: str | None = None,
+        progress: bool = True,
+        jobs: int = 1,
+        recheck: bool = False,
+    ) -> IngestReport:
+        """Read trajectories from files and folders.
+
+        Parameters
+        ----------
+        *paths : path-like
+            Files, or folders walked to their end.
+        labels : path-like, optional
+            A report, a folder of reports or a CSV; see :meth:`label`.
+        format : str, optional
+            Take every file for this format; default: each file's content decides.
+        progress : bool
+            Show a progress bar where someone can see it.
+        jobs : int
+            Processes that read; pays for many or large files. The result is the same.
+        recheck : bool
+            Read files again that look as they did when they were last read.
+
+        Returns
+        -------
+        IngestReport
+            Every input is in it: ingested, duplicate, ignored or rejected, with the reason.
+        """
+        if not paths:
+            raise UsageError("nothing to ingest", fix="name at least one file or folder")
+        report = ingest(
+            self.store,
+            list(paths),
+            labels=labels,
+            format=format,
+            progress=progress,
+            jobs=jobs,
+            recheck=recheck,
+        )
+        try:
+            self.sync()
+        except OSError as error:  # the runs are in the log; only the projection is behind
+            warnings.warn(f"the warehouse could not be written: {error}", stacklevel=2)
+        self.store.checkpoint()
+        return report
+
+    def load_public(
+        self, name: str, folder: str | PathLike[str] | None = None, *, limit: int | None = None
+    ) -> IngestReport:
+        """Read a public set that was fetched with ``sag datasets fetch``.
+
+        Parameters
+        ----------
+        name : str
+            As ``sag datasets list`` has it.
+        folder : path-like, optional
+            Where its files are; default ``sag-datasets/NAME``.
+        limit : int, optional
+            Only so many runs, for sets that are read through agentpile.
+        """
+        place = Path("sag-datasets") / name if folder is None else Path(folder)
+        if public_set(name).formats:
+            return self.ingest(place)
+        report = load_public(self.store, name, place, limit=limit)
+        self.sync()
+        return report
+
+    def add(self, record: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> str | list[str]:
+        """Add one run, or several, from plain dictionaries.
+
+        Parameters
+        ----------
+        record : mapping or iterable of mappings
+            ``{"task_id": …, "steps": [{"thought": …, "action": …, "observation": …}], …}``, the
+            shape of native JSONL.
+
+        Returns
+        -------
+        str or list of str
+            The run's id, or one for each record.
+        """
+        if isinstance(record, Mapping):
+            return add(self.store, record)[0]
+        return add(self.store, record)
+
+    def label(self, path: str | PathLike[str]) -> LabelReport:
+        """Record outcomes from a label file, at any time after the runs.
+
+        Parameters
+        ----------
+        path : path-like
+            A SWE-bench style report, a folder of them, or a CSV with a key column (``path``,
+            ``run_id`` or ``task_id``) and ``outcome``.
+        """
+        return apply_labels(self.store, read_labels(path))
