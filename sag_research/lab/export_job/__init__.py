@@ -9,6 +9,9 @@
 
 from __future__ import annotations
 
+from sag_research.lab.export_job._evidence import Evidence, EvidenceError, EvidenceStore
+from sag_research.lab.export_job._permission import PermissionRevokedError
+from sag_research.lab.export_job._report import Report
 from sag_research.lab.export_job._scenario import (
     Job,
     RunbookEntry,
@@ -17,19 +20,45 @@ from sag_research.lab.export_job._scenario import (
     runbook,
     scenario_names,
 )
+from sag_research.lab.export_job.agent import Checkpoint, Spent, run_task, spent
+from sag_research.lab.export_job.cache import (
+    ContextUnavailableError,
+    RedisContext,
+    SQLiteContext,
+    WorkingContext,
+)
 from sag_research.lab.export_job.client import JobClient, Reply, check_origin
+from sag_research.lab.export_job.judge import judge
+from sag_research.lab.export_job.request import TaskRequest
+from sag_research.lab.export_job.scripted import Careful
 from sag_research.lab.export_job.world import ExportJobWorld, Snapshot
 
 __all__ = [
+    "Careful",
+    "Checkpoint",
+    "ContextUnavailableError",
+    "Evidence",
+    "EvidenceError",
+    "EvidenceStore",
     "ExportJobWorld",
     "Job",
     "JobClient",
+    "PermissionRevokedError",
+    "RedisContext",
     "Reply",
+    "Report",
     "RunbookEntry",
+    "SQLiteContext",
     "Scenario",
     "Snapshot",
+    "Spent",
+    "TaskRequest",
+    "WorkingContext",
     "check_origin",
+    "judge",
     "load_scenario",
+    "run_task",
     "runbook",
     "scenario_names",
+    "spent",
 ]

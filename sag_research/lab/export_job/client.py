@@ -7,7 +7,7 @@ import re
 from time import monotonic
 from types import TracebackType
 from typing import Any, Literal
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -127,6 +127,8 @@ class JobClient:
 
     def operation(self, job_id: str, key: str) -> Reply:
         """Receipt of what was done under a key; code ``NO_RECEIPT`` where nothing was."""
+        if not (key.isascii() and key.isalnum()):
+            return _failed("BAD_REPLY", "the service named no operation")
         return self._ask("GET", _path(job_id, "operations", key))
 
     def retry(self, job_id: str, key: str, error: str) -> Reply:
@@ -163,7 +165,9 @@ class JobClient:
 
 
 def _path(*parts: str) -> str:
-    return "/jobs/" + "/".join(quote(part, safe="") for part in parts)
+    if strange := [part for part in parts if re.fullmatch(r"[A-Za-z0-9-]+", part) is None]:
+        raise UsageError(f"{clip(strange[0], 40)!r} cannot be part of an address")
+    return "/jobs/" + "/".join(parts)
 
 
 def _failed(code: str, message: str, *, retryable: bool = False, data: Any = None) -> Reply:

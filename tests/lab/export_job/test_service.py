@@ -111,9 +111,7 @@ def test_r7_a_completed_job_is_not_retried(world: ExportJobWorld, client: JobCli
         {},
     ],
 )
-def test_r7_wrong_key_mode_or_error(
-    world: ExportJobWorld, client: JobClient, body: object
-) -> None:
+def test_r7_wrong_key_mode_or_error(world: ExportJobWorld, client: JobClient, body: object) -> None:
     if isinstance(body, dict) and body.get("key") == "":
         body = {**body, "key": key_of(client)}
     headers = {"x-tenant": "acme"}
