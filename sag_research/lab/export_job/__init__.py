@@ -31,6 +31,7 @@ from sag_research.lab.export_job.client import JobClient, Reply, check_origin
 from sag_research.lab.export_job.judge import judge
 from sag_research.lab.export_job.request import TaskRequest
 from sag_research.lab.export_job.scripted import Careful
+from sag_research.lab.export_job.stochastic import Stochastic, Vices, vice_names, vices
 from sag_research.lab.export_job.world import ExportJobWorld, Snapshot
 
 __all__ = [
@@ -52,7 +53,9 @@ __all__ = [
     "Scenario",
     "Snapshot",
     "Spent",
+    "Stochastic",
     "TaskRequest",
+    "Vices",
     "WorkingContext",
     "check_origin",
     "judge",
@@ -61,4 +64,6 @@ __all__ = [
     "runbook",
     "scenario_names",
     "spent",
+    "vice_names",
+    "vices",
 ]
