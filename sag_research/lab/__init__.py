@@ -2,6 +2,21 @@
 
 from __future__ import annotations
 
+from sag_research.lab._assignment import Assignment, Play, Played, assignments
+from sag_research.lab._batch import BatchReport, BatchRow, play_batch, record_outcome
 from sag_research.lab._bundled import bundled
+from sag_research.lab._worlds import open_world, world_names
 
-__all__ = ["bundled"]
+__all__ = [
+    "Assignment",
+    "BatchReport",
+    "BatchRow",
+    "Play",
+    "Played",
+    "assignments",
+    "bundled",
+    "open_world",
+    "play_batch",
+    "record_outcome",
+    "world_names",
+]

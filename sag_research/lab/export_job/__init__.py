@@ -29,6 +29,7 @@ from sag_research.lab.export_job.cache import (
 )
 from sag_research.lab.export_job.client import JobClient, Reply, check_origin
 from sag_research.lab.export_job.judge import judge
+from sag_research.lab.export_job.play import ExportJobPlay, job_variant
 from sag_research.lab.export_job.request import TaskRequest
 from sag_research.lab.export_job.scripted import Careful
 from sag_research.lab.export_job.stochastic import Stochastic, Vices, vice_names, vices
@@ -41,6 +42,7 @@ __all__ = [
     "Evidence",
     "EvidenceError",
     "EvidenceStore",
+    "ExportJobPlay",
     "ExportJobWorld",
     "Job",
     "JobClient",
@@ -58,6 +60,7 @@ __all__ = [
     "Vices",
     "WorkingContext",
     "check_origin",
+    "job_variant",
     "judge",
     "load_scenario",
     "run_task",
