@@ -10,7 +10,10 @@ from sag_research.lab._assignment import Play
 
 __all__ = ["open_world", "world_names"]
 
-_WORLDS: Final = {"export-job": ("sag_research.lab.export_job", "ExportJobPlay")}
+_WORLDS: Final = {
+    "export-job": ("sag_research.lab.export_job", "ExportJobPlay"),
+    "crates": ("sag_research.lab.crates", "CratesPlay"),
+}
 
 
 def world_names() -> tuple[str, ...]:
