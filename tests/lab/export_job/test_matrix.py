@@ -433,7 +433,7 @@ def test_matrix(
     name: str, served: ExportJobWorld, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     if name == "browser":
-        request.getfixturevalue("chromium")
+        request.getfixturevalue("portal_browser")
     CASES[name](served, tmp_path)
 
 
