@@ -74,7 +74,12 @@ class Play(Protocol):
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """Names of who can play."""
+        """Names of who plays where nobody is named."""
+        ...
+
+    @property
+    def more_policies(self) -> tuple[str, ...]:
+        """Names of who can play, too, if asked for by name."""
         ...
 
     def play(self, store: SQLiteEventStore, assignment: Assignment, **options: Any) -> Played:
@@ -104,7 +109,7 @@ def assignments(
     seed : int
         The same seed gives the same assignments; a longer list begins with a shorter one.
     scenarios, policies : sequence of str
-        Default: all of the scenarios; all policies that are seeded.
+        Default: all scenarios, and :attr:`Play.policies`.
 
     Raises
     ------
@@ -114,7 +119,8 @@ def assignments(
     if n < 1:
         raise UsageError(f"{n} runs cannot be played", fix="ask for at least 1")
     chosen = _known("scenario", scenarios or world.scenarios, world.scenarios)
-    playing = _known("policy", policies or world.policies, world.policies)
+    can_play = (*world.policies, *world.more_policies)
+    playing = _known("policy", policies or world.policies, can_play)
     tasks = [(name, variant) for variant in range(world.variants) for name in chosen]
     made = []
     for number in range(n):

@@ -60,6 +60,11 @@ class CratesPlay:
         """Names of the workers."""
         return habit_names()
 
+    @property
+    def more_policies(self) -> tuple[str, ...]:
+        """Nobody else can play."""
+        return ()
+
     def close(self) -> None:
         """Nothing is held."""
 

@@ -27,6 +27,7 @@ from sag_research.lab.export_job.cache import (
     SQLiteContext,
     WorkingContext,
 )
+from sag_research.lab.export_job.chooser import Chooser
 from sag_research.lab.export_job.client import JobClient, Reply, check_origin
 from sag_research.lab.export_job.judge import judge
 from sag_research.lab.export_job.play import ExportJobPlay, job_variant
@@ -38,6 +39,7 @@ from sag_research.lab.export_job.world import ExportJobWorld, Snapshot
 __all__ = [
     "Careful",
     "Checkpoint",
+    "Chooser",
     "ContextUnavailableError",
     "Evidence",
     "EvidenceError",

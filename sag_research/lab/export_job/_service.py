@@ -31,7 +31,7 @@ from sag_research.lab.export_job._scenario import Job, load_scenario
 
 __all__ = ["LATE_SECONDS", "application"]
 
-LATE_SECONDS = 1.2
+LATE_SECONDS = 1.5
 """How long a late reply takes; a client gives up earlier."""
 
 _GARBAGE = b'{"jobId": "JOB-\xff\xfe'

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,12 +11,14 @@ from sag_research.errors import MissingDataError
 from sag_research.lab._assignment import Assignment, Played
 from sag_research.lab.export_job._scenario import Job, scenario_names
 from sag_research.lab.export_job.agent import Checkpoint, StopAfter, run_task
+from sag_research.lab.export_job.chooser import Chooser
+from sag_research.lab.export_job.client import TIMEOUT_SECONDS
 from sag_research.lab.export_job.judge import judge
 from sag_research.lab.export_job.request import TaskRequest
 from sag_research.lab.export_job.scripted import Careful
 from sag_research.lab.export_job.stochastic import Stochastic, vice_names
 from sag_research.lab.export_job.world import ExportJobWorld
-from sag_research.llm import Model
+from sag_research.llm import Local, Model, installed_weights
 from sag_research.log import SQLiteEventStore
 
 __all__ = ["ExportJobPlay", "job_variant"]
@@ -41,20 +42,14 @@ def job_variant(number: int) -> Job:
 
 
 class ExportJobPlay:
-    """The export-job world as the laboratory plays it; the service is started once.
-
-    Parameters
-    ----------
-    models : mapping, optional
-        More policies by name: ``make(seed)`` returns a model.
-    """
+    """The export-job world as the laboratory plays it; service and local models start once."""
 
     name = "export-job"
     variants = _VARIANTS
 
-    def __init__(self, models: Mapping[str, Callable[[int], Model]] | None = None) -> None:
+    def __init__(self) -> None:
         self._world: ExportJobWorld | None = None
-        self._models = dict(models or {})
+        self._local: dict[str, Local] = {}
 
     @property
     def scenarios(self) -> tuple[str, ...]:
@@ -63,8 +58,13 @@ class ExportJobPlay:
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """Names of the policies that can be played."""
-        return ("careful", *vice_names(), *self._models)
+        """Names of the scripted policies."""
+        return ("careful", *vice_names())
+
+    @property
+    def more_policies(self) -> tuple[str, ...]:
+        """Names of the local models whose weights are installed."""
+        return tuple(f"local-{name}" for name in installed_weights())
 
     def world(self) -> ExportJobWorld:
         """Return the world, started when it is first needed."""
@@ -73,7 +73,10 @@ class ExportJobPlay:
         return self._world
 
     def close(self) -> None:
-        """Stop the service; closing twice does nothing."""
+        """Stop the service and the models; closing twice does nothing."""
+        for local in self._local.values():
+            local.close()
+        self._local.clear()
         if self._world is not None:
             self._world.close()
             self._world = None
@@ -88,10 +91,13 @@ class ExportJobPlay:
         """
         if policy == "careful":
             return Careful()
-        if policy in self._models:
-            return self._models[policy](seed)
+        if policy in self.more_policies:
+            weights = policy.removeprefix("local-")
+            if weights not in self._local:
+                self._local[weights] = Local(weights, raw=True, cache_prompt=True)
+            return Chooser(self._local[weights], seed=seed)
         if policy not in vice_names():
-            known = ", ".join(self.policies)
+            known = ", ".join((*self.policies, *self.more_policies))
             raise MissingDataError(f"no policy {policy!r}", fix=f"choose of {known}")
         return Stochastic(policy, seed)
 
@@ -103,6 +109,7 @@ class ExportJobPlay:
         directory: Path | None = None,
         stop_after: StopAfter | None = None,
         model: Model | None = None,
+        timeout: float = TIMEOUT_SECONDS,
         **limits: Any,
     ) -> Played:
         """Run one assignment in a fresh state of the world, and have the world judge it.
@@ -118,6 +125,8 @@ class ExportJobPlay:
             See :func:`run_task`.
         model : Model, optional
             Decides, instead of the assignment's policy.
+        timeout : float
+            Seconds until a request to the service is given up.
         **limits
             Fields of :class:`TaskRequest`, e.g. ``max_steps``.
         """
@@ -131,7 +140,7 @@ class ExportJobPlay:
         with tempfile.TemporaryDirectory(prefix="export-task-") as home:
             left = run_task(
                 directory or Path(home), deciding, request, store=store, stop_after=stop_after,
-                faults=_faults(world), run=_fields(assignment, deciding),
+                faults=_faults(world), run=_fields(assignment, deciding), timeout=timeout,
             )  # fmt: skip
         report = None if isinstance(left, Checkpoint) else left
         ending = left.after if isinstance(left, Checkpoint) else left.stop_reason

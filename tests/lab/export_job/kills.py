@@ -78,7 +78,9 @@ def task(origin: str, folder: Path, kill_at: int | None, before: bool) -> NoRetu
     if kill_at is not None:
         arm(kill_at, before)
     with Caught() as caught:
-        run_task(folder / "task", Tallied(folder), TaskRequest(id="task-1", origin=origin))
+        run_task(
+            folder / "task", Tallied(folder), TaskRequest(id="task-1", origin=origin), timeout=1.0
+        )
     if caught.error is not None:
         traceback.print_exception(caught.error)
     os._exit(caught.error is not None)

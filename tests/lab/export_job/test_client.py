@@ -27,7 +27,7 @@ def world(served: ExportJobWorld) -> ExportJobWorld:
 @pytest.mark.parametrize("kind", ["garbage", "huge", "unavailable", "slow", "redirect", "drop"])
 def test_r10_a_read_that_fails_is_failed(world: ExportJobWorld, kind: str) -> None:
     world.inject("status", kind)
-    with JobClient(world.origin, "acme") as client:
+    with JobClient(world.origin, "acme", timeout=1.0) as client:
         reply = client.status("JOB-204")
         assert reply.status == "failed"
         assert reply.retryable
@@ -37,7 +37,7 @@ def test_r10_a_read_that_fails_is_failed(world: ExportJobWorld, kind: str) -> No
 
 @pytest.mark.parametrize("kind", ["garbage", "huge", "slow", "redirect", "drop"])
 def test_r10_a_write_whose_reply_is_lost_is_unknown(world: ExportJobWorld, kind: str) -> None:
-    with JobClient(world.origin, "acme") as client:
+    with JobClient(world.origin, "acme", timeout=1.0) as client:
         key = client.status("JOB-204").data["operation"]
         world.inject("retry", kind)
         reply = client.retry("JOB-204", key, "E_TRANSIENT")
@@ -48,7 +48,7 @@ def test_r10_a_write_whose_reply_is_lost_is_unknown(world: ExportJobWorld, kind:
 
 def test_r10_a_write_that_was_refused_is_failed(world: ExportJobWorld) -> None:
     world.inject("retry", "unavailable")
-    with JobClient(world.origin, "acme") as client:
+    with JobClient(world.origin, "acme", timeout=1.0) as client:
         key = client.status("JOB-204").data["operation"]
         assert client.retry("JOB-204", key, "E_TRANSIENT").status == "failed"
 
@@ -57,7 +57,7 @@ def test_r10_nobody_listens() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         origin = f"http://127.0.0.1:{unused.getsockname()[1]}"
-        with JobClient(origin, "acme") as client:
+        with JobClient(origin, "acme", timeout=1.0) as client:
             reply = client.retry("JOB-204", "key", "E_TRANSIENT")
     assert (reply.status, reply.code) == ("failed", "UNREACHABLE")
 

@@ -21,7 +21,6 @@ from sag_research.lab.export_job import (
     Report,
     SQLiteContext,
     judge,
-    run_task,
     spent,
 )
 from sag_research.lab.export_job._progress import Observation
@@ -38,6 +37,7 @@ from tests.lab.export_job.support import (
     events,
     posts,
     request_for,
+    run_task,
     steps,
 )
 
@@ -368,7 +368,7 @@ elif where == "observation":
 else:
     plain = agent.publish
     agent.publish = lambda *a: (plain(*a), die())
-run_task(Path(directory), Careful(), TaskRequest(id="task-1", origin=origin))
+run_task(Path(directory), Careful(), TaskRequest(id="task-1", origin=origin), timeout=1.0)
 """
 
 

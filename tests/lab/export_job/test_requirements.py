@@ -25,7 +25,6 @@ from sag_research.lab.export_job import (
     SQLiteContext,
     TaskRequest,
     judge,
-    run_task,
     scenario_names,
 )
 from sag_research.lab.export_job._catalogue import catalogue, why_refused
@@ -41,6 +40,7 @@ from tests.lab.export_job.support import (
     events,
     posts,
     request_for,
+    run_task,
     steps,
 )
 

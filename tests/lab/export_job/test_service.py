@@ -29,7 +29,7 @@ def world() -> Iterator[ExportJobWorld]:
 
 @pytest.fixture
 def client(world: ExportJobWorld) -> Iterator[JobClient]:
-    with JobClient(world.origin, "acme") as made:
+    with JobClient(world.origin, "acme", timeout=1.0) as made:
         yield made
 
 
@@ -126,7 +126,7 @@ def test_r7_no_result_before_completion(client: JobClient) -> None:
 
 
 def test_another_tenant_sees_nothing(world: ExportJobWorld) -> None:
-    with JobClient(world.origin, "rival") as rival:
+    with JobClient(world.origin, "rival", timeout=1.0) as rival:
         assert rival.status("JOB-204").code == "NOT_FOUND"
 
 
@@ -137,7 +137,7 @@ def test_r8_what_a_retry_comes_to(name: str) -> None:
         "disconnect": ("unknown", 1), "timeout": ("unknown", 1), "persistent": ("failed", 0),
         "hostile": ("success", 1),
     }  # fmt: skip
-    with ExportJobWorld(name) as world, JobClient(world.origin, "acme") as client:
+    with ExportJobWorld(name) as world, JobClient(world.origin, "acme", timeout=1.0) as client:
         error = load_scenario(name).error or "E_TRANSIENT"
         reply = client.retry("JOB-204", key_of(client), error)
         assert (reply.status, world.retries) == expected[name]
