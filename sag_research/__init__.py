@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from sag_research.bloom import BloomGraph
+    from sag_research.bloom import BloomGraph, MemoryTool, Recall, evaluate_recall
     from sag_research.deadend import (
         Alarm,
         Backtest,
@@ -49,7 +49,16 @@ if TYPE_CHECKING:
         Trajectory,
         Usage,
     )
-    from sag_research.runtime import Arm, Experiment, ReactiveRuntime, RunContext, replay
+    from sag_research.runtime import (
+        Arm,
+        Experiment,
+        ReactiveRuntime,
+        RunContext,
+        Tool,
+        react,
+        replay,
+        tool,
+    )
     from sag_research.warehouse import QueryResult
     from sag_research.workspace import Workspace, bundled, open, provenance
 
@@ -87,12 +96,20 @@ __all__ = [  # noqa: RUF022
     "Prefixes",
     "backtest",
     "locate",
+    # what past runs say
+    "MemoryTool",
+    "Recall",
+    "evaluate_recall",
     # running and comparing
     "Arm",
     "Experiment",
     "ReactiveRuntime",
     "RunContext",
     "replay",
+    # agents that reason and act
+    "Tool",
+    "react",
+    "tool",
     # errors
     "SagError",
 ]
@@ -115,6 +132,9 @@ _ROOM_OF = {
     "SQLiteEventStore": "log",
     "VerifyReport": "log",
     "BloomGraph": "bloom",
+    "MemoryTool": "bloom",
+    "Recall": "bloom",
+    "evaluate_recall": "bloom",
     "EntityExtractor": "extract",
     "IngestReport": "ingest",
     "QueryResult": "warehouse",
@@ -131,6 +151,9 @@ _ROOM_OF = {
     "ReactiveRuntime": "runtime",
     "RunContext": "runtime",
     "replay": "runtime",
+    "Tool": "runtime",
+    "react": "runtime",
+    "tool": "runtime",
     "SagError": "errors",
 }
 

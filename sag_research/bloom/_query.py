@@ -7,6 +7,7 @@ from importlib.resources import files
 from typing import Any, Literal, Protocol
 
 from sag_research.bloom._build import bloom_graph
+from sag_research.bloom._entities_decisions import read_decisions
 from sag_research.bloom._graph import BloomGraph
 from sag_research.bloom._rows import EventRow, RunRow, read_rows
 from sag_research.errors import MissingDataError, RunNotFoundError, UsageError
@@ -48,7 +49,7 @@ def bloom(
         ``Warehouse.sql`` does.
     runs : str or sequence of str, optional
         Full run ids. A fork brings the events it took over, under the run that wrote them.
-        Default: all runs.
+        Default: all runs that are not hidden.
     entity : str, optional
         An entity id (``Error||TimeoutError``) or a name (``TimeoutError``; all entities of that
         name). The graph then holds the steps that name it and their neighbours.
@@ -102,7 +103,7 @@ def _check_runs(query: Query, wanted: list[str]) -> None:
 def _find_entity(query: Query, entity: str) -> list[str]:
     found = query(_sql("find_entity"), {"entity": entity}).arrow()
     if found.num_rows:
-        return [str(value) for value in found.column("entity_id").to_pylist()]
+        return read_decisions(query).meant([str(v) for v in found.column("entity_id").to_pylist()])
     near = query(_sql("near_entity"), {"entity": entity}).arrow().column("entity_id").to_pylist()
     raise MissingDataError(
         f"no entity has the id or name {entity!r}",
@@ -143,8 +144,10 @@ def _assemble(query: Query, wanted: list[str] | None, chosen: list[EventRow]) ->
         "runs": [row.run_id for row in chosen],
         "positions": [row.position for row in chosen],
     }
-    mentions = query(_sql("mentions"), where).arrow()
+    decided = read_decisions(query)
+    mentions = decided.rename(query(_sql("mentions"), where).arrow(), "entity_id")
     relations = query(_sql("relations"), where).arrow()
+    relations = decided.rename(relations, "source_id", "target_id")
     ids = set(mentions.column("entity_id").to_pylist())
     ids.update(relations.column("source_id").to_pylist(), relations.column("target_id").to_pylist())
     entities = query(_sql("entities"), {"entities": sorted(ids)}).arrow()

@@ -8,22 +8,46 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["entity_table", "weigh_entities"]
+__all__ = ["entity_table", "is_stop", "rarity", "weigh_entities"]
 
 CHANGED_WEIGHT = 2.0
 """What a run changes says more about it than what it reads."""
 CROWD = 10
 """An event that names more entities than this (a listing) says less about each of them."""
+FEW_RUNS = 3
+"""With fewer runs than this, what stands in all of them may still tell something."""
+
+
+def rarity(total: int, df: int) -> float:
+    """Weigh how rare an entity is: ``log((1 + N) / df)``, and 0 for what stands in every run.
+
+    Parameters
+    ----------
+    total, df : int
+        Runs in all, and runs that name it.
+
+    Examples
+    --------
+    >>> [round(rarity(100, df), 2) for df in (1, 10, 99, 100)]
+    [4.62, 2.31, 0.02, 0.0]
+    """
+    return 0.0 if is_stop(total, df) else math.log((1 + total) / min(max(df, 1), total))
+
+
+def is_stop(total: int, df: int) -> bool:
+    """Tell whether an entity stands in every run, like the stop words of text retrieval."""
+    return df >= total >= FEW_RUNS
 
 
 def weigh_entities(graph: Any) -> dict[str, float]:
     """Weigh each entity: how many events here name it times how rare it is over all runs.
 
-    The weight is ``n * log(1 + N / df)`` (the tf-idf of text retrieval) with ``n`` events of
+    The weight is ``n * rarity(N, df)`` (the tf-idf of text retrieval; an entity of all runs
+    weighs nothing) with ``n`` events of
     this graph that name the entity (one that names m > 10 entities counts 10 / m), ``df`` runs
     that name it and ``N`` runs in all; twice that if an event here changed it. ``df`` and ``N``
     count the whole workspace where the graph knows it (node attribute ``runs_total``, graph
-    attribute ``runs_total``), else this graph.
+    attribute ``runs_total``), hidden runs left out, else this graph.
 
     Parameters
     ----------
@@ -44,7 +68,8 @@ def weigh_entities(graph: Any) -> dict[str, float]:
     ['File|x|b', 'File|x|a']
     """
     here = sum(1 for _, label in graph.nodes(data="label") if label == "Run")
-    total = max(graph.graph.get("runs_total", 0), here, 1)
+    everywhere = graph.graph.get("runs_total", 0)
+    total = everywhere or max(here, 1)
     attention = {
         event: min(1.0, CROWD / max(_named(graph, event), 1))
         for event, label in graph.nodes(data="label")
@@ -54,7 +79,9 @@ def weigh_entities(graph: Any) -> dict[str, float]:
     for entity_id, data in graph.nodes(data=True):
         if data["label"] == "Entity":
             events, runs, changed = _readers(graph, entity_id)
-            rare = math.log1p(total / max(data.get("runs_total", 0), len(runs), 1))
+            # runs of this graph may be hidden: where all runs are known, they count no more
+            known = data.get("runs_total") if everywhere else None
+            rare = rarity(total, len(runs) if known is None else known)
             told = sum(attention[event] for event in sorted(events))
             weights[entity_id] = told * rare * (CHANGED_WEIGHT if changed else 1.0)
     return dict(sorted(weights.items(), key=lambda item: (-item[1], item[0])))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import TypeAlias
 
 from sag_research.errors import UsageError
@@ -66,11 +66,14 @@ class CancelToken:
     @property
     def cancelled(self) -> bool:
         """Whether it is set."""
-        return (
-            self._reason is not None
-            or (self._until is not None and self._clock() >= self._until)
-            or (self._parent is not None and self._parent.cancelled)
-        )
+        token: CancelToken | None = self
+        while token is not None:
+            if token._reason is not None:
+                return True
+            if token._until is not None and token._clock() >= token._until:
+                return True
+            token = token._parent
+        return False
 
     @property
     def reason(self) -> str:
@@ -80,6 +83,15 @@ class CancelToken:
         if self._until is not None and self._clock() >= self._until:
             return "its time is over"
         return self._parent.reason if self._parent is not None else ""
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether it is set because its time, or that of its parent, is over."""
+        if self._reason is not None:
+            return False
+        if self._until is not None and self._clock() >= self._until:
+            return True
+        return self._parent is not None and self._parent.timed_out
 
     def cancel(self, reason: str = "it was cancelled") -> None:
         """Set it, from any thread; the first reason stays."""
@@ -99,25 +111,28 @@ class CancelToken:
     @contextmanager
     def telling(self, function: Callable[[], object]) -> Iterator[None]:
         """Call a function when the token is set inside the block (not when its time is over)."""
-        with ExitStack() as stack:
-            token: CancelToken | None = self
+        tokens: list[CancelToken] = []
+        token: CancelToken | None = self
+        try:
             while token is not None:
-                stack.enter_context(token._telling(function))
+                token._tell(function)
+                tokens.append(token)
                 token = token._parent
             yield
+        finally:
+            for token in tokens:
+                token._forget(function)
 
-    @contextmanager
-    def _telling(self, function: Callable[[], object]) -> Iterator[None]:
+    def _tell(self, function: Callable[[], object]) -> None:
         with self._lock:
             self._told.append(function)
             is_set = self._reason is not None
-        try:
-            if is_set:
-                function()
-            yield
-        finally:
-            with self._lock:
-                self._told.remove(function)
+        if is_set:
+            function()
+
+    def _forget(self, function: Callable[[], object]) -> None:
+        with self._lock:
+            self._told.remove(function)
 
 
 class Scope:
@@ -134,7 +149,11 @@ class Scope:
     @property
     def cancelled(self) -> bool:
         """Whether the graph must come to an end."""
-        return self.interruption() is not None
+        return (
+            self.loop.cancelled
+            or (self.step is not None and self.step.cancelled)
+            or (self.timer is not None and self.timer.cancelled)
+        )
 
     def interruption(self) -> Interruption | None:
         """Return what ends the graph, the loop's cancellation first."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from copy import copy
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from sag_research._text import clip, said
@@ -21,7 +23,10 @@ from sag_research.runtime._loop_errors import (
 from sag_research.runtime._loop_graph import Graph, GraphEvent, GraphStep, Outputs
 from sag_research.runtime._loop_node import Bindings, Bound, Worker, resolve
 
-__all__ = ["Body", "Course", "Finished", "Order", "Sink", "conduct", "refuse_inside_a_plan"]
+__all__ = [
+    "Body", "Course", "Finished", "Order", "Shown", "Sink", "Tally", "conduct",
+    "refuse_inside_a_plan",
+]  # fmt: skip
 
 Body: TypeAlias = Generator[GraphStep, Outputs, Any]
 """A plan that has been called."""
@@ -56,8 +61,31 @@ class Finished(NamedTuple):
     error: BaseException | None = None
 
 
+class Shown(NamedTuple):
+    """What a document's plan shows to whoever iterates over it, between two graphs."""
+
+    value: Any
+
+
 class _Returned(NamedTuple):
     value: Any
+
+
+class Tally:
+    """Counts the graphs of a loop, of whichever of its plans, against what it may run."""
+
+    def __init__(self, limit: int, spent: int = 0) -> None:
+        self.limit, self.spent, self.refused = limit, spent, ""
+        self._lock = threading.Lock()
+
+    def take(self, graph_id: str) -> int | None:
+        """Return the number of a graph that is to be run, ``None`` where none may be."""
+        with self._lock:
+            if self.spent >= self.limit:
+                self.refused = graph_id
+                return None
+            self.spent += 1
+            return self.spent - 1
 
 
 class Course:
@@ -66,35 +94,43 @@ class Course:
     Parameters
     ----------
     plan_id, loop_id : str
-    limit : int
-        Graphs that it may run.
+    tally : Tally
     token : CancelToken
     workers : mapping of str to Worker
     bindings : mapping
     sinks : sequence of callable
     observer : callable, optional
-    spent : int
-        Graphs that count as run already.
+    shows : bool
+        Whether what the plan shows is to be passed on.
     """
 
     def __init__(
         self,
         plan_id: str,
         loop_id: str,
-        limit: int,
+        tally: Tally,
         token: CancelToken,
         workers: Mapping[str, Worker],
         bindings: Bindings,
         sinks: Sequence[Sink] = (),
         observer: Callable[[GraphEvent], object] | None = None,
-        spent: int = 0,
+        shows: bool = False,
     ) -> None:
-        self.plan_id, self.loop_id, self.limit, self.token = plan_id, loop_id, limit, token
-        self.iteration, self.refused = spent, ""
+        self.plan_id, self.loop_id, self.tally, self.token = plan_id, loop_id, tally, token
+        self.shows = shows
         self._workers, self._bindings = workers, bindings
         self._sinks, self._observer = tuple(sinks), observer
         self._bound: dict[Graph, Bound] = {}
+        self._scope = Scope(token)
+        self._is_silent = not self._sinks and observer is None
         self._open = False
+        self._telling = threading.RLock()
+
+    def beside(self) -> Course:
+        """Return the course of another plan of the same loop, which runs at the same time."""
+        other = copy(self)
+        other._open = False
+        return other
 
     def check(self) -> None:
         """Raise where the loop was cancelled.
@@ -120,10 +156,10 @@ class Course:
                 fix="write `outputs = yield from graph_step(graph, input)`",
             )  # fmt: skip
         self.check()
-        if self.iteration >= self.limit:
-            self.refused = step.graph.id
+        iteration = self.tally.take(step.graph.id)
+        if iteration is None:
             raise BudgetExceededError(
-                f"loop {self.loop_id!r} has run {self.limit} graphs",
+                f"loop {self.loop_id!r} has run {self.tally.limit} graphs",
                 why=f"that is its budget, and graph {step.graph.id!r} would be one more",
                 fix="raise max_iterations",
             )
@@ -131,12 +167,15 @@ class Course:
         if bound is None:
             bound = resolve(step.graph, self._workers, self._bindings)
             self._bound[step.graph] = bound
-        scope = Scope(self.token, step.cancel, step.seconds)
-        self.iteration += 1
-        return Order(bound, step, scope, self.loop_id, self.iteration - 1)
+        scope = self._scope
+        if step.cancel is not None or step.seconds is not None:
+            scope = Scope(self.token, step.cancel, step.seconds)
+        return Order(bound, step, scope, self.loop_id, iteration)
 
     def began(self, order: Order) -> None:
         """Tell that a graph is about to be run."""
+        if self._is_silent:
+            return
         self._keep(order, "started")
         self._open = True
         self._show(order, "started")
@@ -148,7 +187,10 @@ class Course:
         ------
         LoopCancelledError, ObserverError
         """
-        error, interruption = finished.error, order.scope.interruption()
+        error = finished.error
+        if self._is_silent and not order.scope.cancelled:
+            return finished.outputs, error
+        interruption = order.scope.interruption() if order.scope.cancelled else None
         is_loop = isinstance(interruption, LoopCancelledError)
         if interruption is not None and not (is_loop and finished.outputs is not None):
             interruption.__context__, error = error, interruption
@@ -179,13 +221,14 @@ class Course:
     def _keep(self, order: Order, status: _Status, error: BaseException | None = None) -> None:
         if self._sinks:
             event = _event(order, status, error)
-            for sink in self._sinks:
-                sink(event, error)
+            with self._telling:
+                for sink in self._sinks:
+                    sink(event, error)
 
     def _show(self, order: Order, status: _Status, error: BaseException | None = None) -> None:
         if self._observer is None:
             return
-        with Caught() as caught:
+        with Caught() as caught, self._telling:
             self._observer(_event(order, status, error))
         if caught.error is not None:
             raised = ObserverError(
@@ -211,8 +254,10 @@ def _event(order: Order, status: _Status, error: BaseException | None) -> GraphE
     )  # fmt: skip
 
 
-def conduct(course: Course, body: Body) -> Generator[Order, Finished, Any]:
+def conduct(course: Course, body: Body) -> Generator[Order | Shown, Finished | None, Any]:
     """Advance a plan to its end: yields orders, is sent how they ended, returns the result.
+
+    What the plan shows is passed on, and answered with nothing, where the course says so.
 
     Budget and cancellation reach a plan as its being closed, never as an error that it could
     catch.
@@ -225,6 +270,10 @@ def conduct(course: Course, body: Body) -> Generator[Order, Finished, Any]:
             moved = _advance(course, body, feed, error)
             if isinstance(moved, _Returned):
                 return moved.value
+            if course.shows and isinstance(moved, Shown):
+                yield moved
+                feed = error = None
+                continue
             order = course.order(moved)
             try:
                 course.began(order)
@@ -232,6 +281,8 @@ def conduct(course: Course, body: Body) -> Generator[Order, Finished, Any]:
             except BaseException as left:
                 course.broke_off(order, left)
                 raise
+            if finished is None:
+                raise TypeError("a graph was run, and nothing said of its end")
             feed, error = course.settle(order, finished)
     except BaseException as ending:
         _close(course, body, ending)

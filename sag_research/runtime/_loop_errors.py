@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sag_research.errors import SagError, UsageError
 
 __all__ = [
@@ -16,6 +18,7 @@ __all__ = [
     "RuntimeClosedError",
     "StepCancelledError",
     "StepTimeoutError",
+    "UncertainError",
     "WorkerBusyError",
 ]
 
@@ -87,3 +90,23 @@ class RuntimeClosedError(UsageError):
 
 class CheckpointMismatchError(SagError):
     """A checkpoint was written by another loop, version or input than the one that resumes."""
+
+
+class UncertainError(CheckpointMismatchError):
+    """A graph cannot go on, because nobody knows what became of nodes that had begun.
+
+    Attributes
+    ----------
+    graph_id : str
+    uncertain : tuple of str
+        Ids of the nodes.
+    """
+
+    def __init__(self, graph_id: str, uncertain: Iterable[str]) -> None:
+        self.graph_id, self.uncertain = graph_id, tuple(uncertain)
+        super().__init__(
+            f"graph {graph_id!r} cannot go on from its checkpoint",
+            why=f"it is not known what became of {', '.join(map(repr, self.uncertain))}",
+            fix="find out, and say it: settled={node: its NodeResult, or None to run it again}",
+        )
+        self.args = (graph_id, self.uncertain)

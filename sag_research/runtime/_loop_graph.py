@@ -210,6 +210,9 @@ class GraphStep(msgspec.Struct, frozen=True):
     concurrency: int | None = None
     cancel: CancelToken | None = None
     seconds: float | None = None
+    checkpoint: Any = None
+    version: str = ""
+    settled: Mapping[str, NodeResult[Any] | None] = {}
 
     def __iter__(self) -> Generator[GraphStep, Outputs, Outputs]:
         """Yield the step itself, so that ``yield from`` it gives its outputs, typed."""
@@ -223,6 +226,9 @@ def graph_step(
     concurrency: int | None = None,
     cancel: CancelToken | None = None,
     seconds: float | None = None,
+    checkpoint: Any = None,
+    version: str = "",
+    settled: Mapping[str, NodeResult[Any] | None] | None = None,
 ) -> GraphStep:
     """Make a step: ``outputs = yield from graph_step(graph, input)``.
 
@@ -237,6 +243,14 @@ def graph_step(
         holds besides it.
     seconds : float, optional
         Ends this graph alone when it takes longer, with :class:`StepTimeoutError`.
+    checkpoint : Checkpoint, optional
+        Where the graph keeps what is done, wave by wave, and goes on from. Input and outputs
+        must be plain JSON data then.
+    version : str
+        A checkpoint of another version is refused, with :class:`CheckpointMismatchError`.
+    settled : mapping of str to NodeResult or None, optional
+        What became of nodes that had begun when a process died: a result, or ``None`` where the
+        node is to be run again. Without it the graph fails with :class:`UncertainError`.
 
     Raises
     ------
@@ -250,13 +264,20 @@ def graph_step(
     """
     if not isinstance(graph, Graph):
         raise UsageError(f"{clip(repr(graph))} is no graph")
+    is_plain = concurrency is None and cancel is None and seconds is None and checkpoint is None
+    if is_plain and not version and not settled:
+        return GraphStep(graph, input)
     if concurrency is not None:
         positive(concurrency, "concurrency")
     if cancel is not None and not isinstance(cancel, CancelToken):
         raise UsageError(f"{clip(repr(cancel))} is no CancelToken")
     if seconds is not None and (isinstance(seconds, bool) or not seconds > 0):
         raise UsageError(f"a step cannot take {seconds!r} seconds", fix="give more than 0")
-    return GraphStep(graph, input, concurrency, cancel, seconds)
+    if checkpoint is None and (version or settled):
+        raise UsageError("a version and what is settled are for checkpoints", fix="give one")
+    return GraphStep(
+        graph, input, concurrency, cancel, seconds, checkpoint, version, dict(settled or {})
+    )
 
 
 class GraphEvent(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,13 +7,16 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
-from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar, cast
 
 from sag_research._text import escape, html_table
 from sag_research.errors import Caught, SagError
 from sag_research.runtime._loop_cancel import CancelToken
 from sag_research.runtime._loop_errors import LoopCancelledError
 from sag_research.runtime._loop_graph import GraphEvent
+
+if TYPE_CHECKING:
+    from sag_research.viz._stop_widget import StopButton
 
 __all__ = ["LoopHandle"]
 
@@ -69,6 +72,16 @@ class LoopHandle(Generic[R]):
     def cancel(self, reason: str = "it was cancelled") -> None:
         """End the loop; an asynchronous node is cut off, a plain one finishes."""
         self._token.cancel(reason)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the loop's end, however it comes; returns whether it came in time."""
+        return self._over.wait(timeout)
+
+    def show(self) -> StopButton:
+        """Return a widget with a Stop button; it can be pressed while no cell is running."""
+        from sag_research.viz import stop_button
+
+        return stop_button(self)
 
     def result(self, timeout: float | None = None) -> R:
         """Wait for the loop's result.

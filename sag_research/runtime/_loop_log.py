@@ -31,9 +31,13 @@ class LoopLog:
     def __init__(
         self, store: SQLiteEventStore, plan_id: str, loop_id: str, run_id: str | None
     ) -> None:
-        self._store, self._plan_id, self._loop_id = store, plan_id, loop_id
+        self._store, self._plan_id, self._frame = store, plan_id, f"loop:{loop_id}"
         self._run_id, self._is_own = run_id or loop_id, run_id is None
-        self._started: int | None = None
+        self._started: dict[int, int] = {}
+        self._waiting: list[Event] = []
+        self.is_late = False
+        """Whether that a graph was completed may be written together with what comes next. It is
+        written before another graph begins, and at the loop's end at the latest."""
 
     def note(self, event: GraphEvent, error: BaseException | None) -> None:
         """Write that a graph began or ended; the end is caused by the beginning."""
@@ -43,8 +47,20 @@ class LoopLog:
         }  # fmt: skip
         if error is not None:
             payload["error"] = _about(error)
-        cause = None if event.status == "started" else self._started
-        self._started = self._write(f"graph.{event.status}", payload, cause)
+        cause = self._started.pop(event.iteration, None)
+        told = self._event(f"graph.{event.status}", payload, cause)
+        if self.is_late and event.status == "completed":
+            self._waiting.append(told)
+            return
+        position = self._append(told)
+        if event.status == "started":
+            self._started[event.iteration] = position
+
+    def catch_up(self) -> None:
+        """Write what has been left for later."""
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            self._store.append_many(waiting)
 
     @contextmanager
     def told(self, course: Course) -> Iterator[None]:
@@ -62,15 +78,17 @@ class LoopLog:
             raise
         if self._is_own:
             self._write("run.completed", {"exit_status": "completed"})
+        self.catch_up()
 
     def _fail(self, course: Course, error: BaseException) -> None:
         cause = None
-        if isinstance(error, BudgetExceededError) and course.refused:
+        if isinstance(error, BudgetExceededError) and course.tally.refused:
             payload = {
-                "budget": "iterations", "limit": course.limit, "plan": self._plan_id,
-                "graph": course.refused,
+                "budget": "iterations", "limit": course.tally.limit, "plan": self._plan_id,
+                "graph": course.tally.refused,
             }  # fmt: skip
             cause = self._write("budget.exhausted", payload)
+        self.catch_up()
         if not self._is_own:
             return
         if isinstance(error, _STOPS):
@@ -82,11 +100,19 @@ class LoopLog:
             self._write("run.failed", {"exit_status": status, "error": _about(error)}, cause)
 
     def _write(self, type_: str, payload: dict[str, Any], cause: int | None = None) -> int:
-        event = Event(
+        return self._append(self._event(type_, payload, cause))
+
+    def _event(self, type_: str, payload: dict[str, Any], cause: int | None) -> Event:
+        return Event(
             run_id=self._run_id, type=type_, payload=payload, actor=_ACTOR, cause=cause,
-            frame=f"loop:{self._loop_id}",
+            frame=self._frame,
         )  # fmt: skip
-        return self._store.append(event).position or 0
+
+    def _append(self, event: Event) -> int:
+        if not self._waiting:
+            return self._store.append(event).position or 0
+        waiting, self._waiting = self._waiting, []
+        return self._store.append_many([*waiting, event])[-1].position or 0
 
 
 def _about(error: BaseException) -> dict[str, str]:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import Context, ContextVar
-from types import MappingProxyType
+from types import CoroutineType, MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from sag_research.errors import SagError, UsageError
@@ -27,7 +27,7 @@ from sag_research.runtime._loop_graph import (
 
 __all__ = [
     "Bindings", "Bound", "BoundNode", "Job", "NodeContext", "Progress", "Worker", "acall", "call",
-    "resolve", "this_node", "workers_by_id",
+    "call_here", "is_async", "resolve", "this_node", "workers_by_id",
 ]  # fmt: skip
 
 Bindings = Mapping[str, Mapping[str, str]]
@@ -151,6 +151,8 @@ class Bound(NamedTuple):
     nodes: dict[str, BoundNode]
     after: dict[str, list[str]]
     """The nodes that wait for a node."""
+    sole: BoundNode | None = None
+    """The node of a graph that has but one."""
 
 
 def workers_by_id(workers: Iterable[Worker]) -> dict[str, Worker]:
@@ -179,7 +181,8 @@ def resolve(graph: Graph, workers: Mapping[str, Worker], bindings: Bindings) -> 
         for dep in node.deps:
             after[dep].append(node.id)
     nodes = {name: _bind(graph, node, workers, wanted) for name, node in graph.nodes.items()}
-    return Bound(graph, nodes, after)
+    sole = next(iter(nodes.values())) if len(nodes) == 1 else None
+    return Bound(graph, nodes, after, sole)
 
 
 def _bind(
@@ -190,13 +193,13 @@ def _bind(
     if not isinstance(node.work, str):
         if chosen is not None:
             raise GraphBindingError(f"{where} is bound to a worker", why="it brings its function")
-        return BoundNode(node, node.work, None, _is_async(node.work))
+        return BoundNode(node, node.work, None, is_async(node.work))
     if chosen is not None and chosen not in workers:
         raise GraphBindingError(f"{where} is bound to {chosen!r}", why="there is no such worker")
     candidates = workers.values() if chosen is None else [workers[chosen]]
     for worker in candidates:
         if (work := worker.does.get(node.work)) is not None:
-            return BoundNode(node, work, worker, _is_async(work))
+            return BoundNode(node, work, worker, is_async(work))
     raise GraphBindingError(
         f"{where} cannot be run",
         why=f"no worker does {node.work!r}" if chosen is None
@@ -205,7 +208,8 @@ def _bind(
     )  # fmt: skip
 
 
-def _is_async(work: Work) -> bool:
+def is_async(work: Callable[..., Any]) -> bool:
+    """Whether calling a function gives something to be awaited."""
     call = getattr(work, "__call__", None)  # noqa: B004 - an object may have an async __call__
     return inspect.iscoroutinefunction(work) or inspect.iscoroutinefunction(call)
 
@@ -223,10 +227,11 @@ class Job(NamedTuple):
 
 def call(job: Job) -> NodeResult[Any]:
     """Carry out a node that is a plain function, in a context of its own."""
-    return job.context.copy().run(_call, job)
+    return job.context.copy().run(call_here, job)
 
 
-def _call(job: Job) -> NodeResult[Any]:
+def call_here(job: Job) -> NodeResult[Any]:
+    """Carry out a node that is a plain function, in the context that is the present one."""
     _here.set(job.where)
     try:
         if job.bound.worker is None:
@@ -260,7 +265,7 @@ def _left(job: Job, error: BaseException) -> SagError:
 def _report(job: Job, value: Any) -> NodeResult[Any]:
     if isinstance(value, NodeResult):
         return value
-    if inspect.iscoroutine(value):
+    if isinstance(value, CoroutineType):
         value.close()
         raise UsageError(
             f"the work of node {job.bound.node.id!r} returned a coroutine",
@@ -300,7 +305,7 @@ class Progress:
         if self.stopped:
             self.ready.clear()
 
-    def failed(self, error: BaseException) -> None:
+    def failed(self, name: str, error: BaseException) -> None:
         """Note that a node raised; the first error stays, and no further node begins."""
         if self.error is None:
             self.error = error
@@ -310,6 +315,10 @@ class Progress:
         """Let no further node begin."""
         self.stopped = True
         self.ready.clear()
+
+    def turn(self) -> bool:
+        """Tell whether more can begin, now that nothing is ready or under way."""
+        return False
 
     def outputs(self) -> Outputs:
         """Return what the nodes reported, in the order of their declaration."""

@@ -6,27 +6,44 @@ import asyncio
 import inspect
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Final, NamedTuple, TypedDict, TypeVar, Unpack, cast
 
 from sag_research.errors import Caught, UsageError
 from sag_research.log import SQLiteEventStore
-from sag_research.runtime._loop_async import adrive
+from sag_research.runtime._loop_async import adrive, awalk
 from sag_research.runtime._loop_cancel import CancelToken
-from sag_research.runtime._loop_core import Body, Course, Sink, refuse_inside_a_plan
+from sag_research.runtime._loop_core import Body, Course, Sink, Tally, refuse_inside_a_plan
 from sag_research.runtime._loop_errors import GraphBindingError, RuntimeClosedError
-from sag_research.runtime._loop_graph import GraphEvent, named, positive
+from sag_research.runtime._loop_graph import (
+    Graph,
+    GraphEvent,
+    GraphStep,
+    NodeResult,
+    Outputs,
+    graph_step,
+    named,
+    positive,
+)
 from sag_research.runtime._loop_handle import LoopHandle
 from sag_research.runtime._loop_log import LoopLog
 from sag_research.runtime._loop_node import Bindings, Worker, workers_by_id
-from sag_research.runtime._loop_sync import Host, drive
-from sag_research.runtime._plan import Checkpoint, LoopPlan, StateLoop, resumed, states
+from sag_research.runtime._loop_sync import Ended, Host, drive, walk
+from sag_research.runtime._loop_waves import GraphCheckpoint
+from sag_research.runtime._plan import (
+    Checkpoint,
+    LoopPlan,
+    StateLoop,
+    Steps,
+    resumed,
+    states,
+)
 
-__all__ = ["LoopOptions", "Runtime"]
+__all__ = ["LoopOptions", "RunOptions", "Runtime"]
 
 R = TypeVar("R")
 
@@ -49,10 +66,34 @@ class LoopOptions(TypedDict, total=False):
     """For a state loop: where it keeps how far it is, and goes on from."""
 
 
+class RunOptions(TypedDict, total=False):
+    """What can be said of one run of a graph by itself."""
+
+    loop_id: str
+    """Default: the graph's id and eight random digits."""
+    run_id: str
+    """As of a loop."""
+    on_graph: Callable[[GraphEvent], object]
+    """As of a loop."""
+    cancel: CancelToken
+    bindings: Bindings
+    """As of a loop."""
+    concurrency: int
+    """As of :func:`graph_step`, which says more of what follows."""
+    seconds: float
+    """It ends with :class:`StepTimeoutError` when it takes longer."""
+    checkpoint: GraphCheckpoint
+    """Where the graph keeps what is done, wave by wave, and goes on from."""
+    version: str
+    settled: Mapping[str, NodeResult[Any] | None]
+    """What became of nodes that had begun when a process died."""
+
+
 class _Loop(NamedTuple):
     course: Course
     body: Body
     told: Callable[[], AbstractContextManager[None]]
+    catch_up: Callable[[], object]
 
 
 class Runtime:
@@ -164,11 +205,7 @@ class Runtime:
             What a graph or the plan raised.
         """
         loop = self._prepare(definition, input, options)
-        if self._host.is_here:
-            raise UsageError(
-                "loop() would block the event loop that runs asynchronous nodes",
-                fix="`await rt.aloop(…)` in an asynchronous node",
-            )
+        self._refuse_to_block()
         with self._accepted(), self._marked(), loop.told():
             return cast("R", drive(loop.course, loop.body, self._host))
 
@@ -185,6 +222,44 @@ class Runtime:
         loop = self._prepare(definition, input, options)
         with self._accepted(asyncio.get_running_loop()), self._marked(), loop.told():
             return cast("R", await adrive(loop.course, loop.body, self._host))
+
+    def run(self, graph: Graph, input: Any = None, **options: Unpack[RunOptions]) -> Outputs:
+        """Run a graph by itself in this thread, as a loop of one step.
+
+        Parameters
+        ----------
+        graph : Graph
+        input : object
+        **options
+            See :class:`RunOptions`.
+
+        Returns
+        -------
+        mapping of str to NodeResult
+            What each node reported.
+
+        Raises
+        ------
+        CheckpointMismatchError
+            If it cannot go on from its checkpoint: that is of another graph, input or version,
+            or it is not known what became of a node (:class:`UncertainError`).
+        Exception
+            As :meth:`loop`.
+
+        Examples
+        --------
+        >>> from sag_research.runtime import graph
+        >>> with Runtime() as rt:
+        ...     rt.run(graph("g").node("twice", lambda n: 2 * n), 21)["twice"].output
+        42
+        """
+        plan, step, left = _alone(graph, input, options)
+        return self.loop(plan, step, **left)
+
+    async def arun(self, graph: Graph, input: Any = None, **options: Unpack[RunOptions]) -> Outputs:
+        """Run a graph by itself on the running event loop; see :meth:`run`."""
+        plan, step, left = _alone(graph, input, options)
+        return await self.aloop(plan, step, **left)
 
     def start(
         self,
@@ -211,12 +286,47 @@ class Runtime:
         handle._begin(work)
         return handle
 
+    def _walk(self, loop: _Loop, stops: bool) -> Generator[Any, None, Any]:
+        """Run a loop in this thread, and stop wherever its plan shows something.
+
+        Where somebody may look at the log meanwhile, as ``stops`` says, all stands in it.
+        """
+        self._refuse_to_block()
+        with self._accepted(), loop.told():
+            steps = walk(loop.course, loop.body, self._host)
+            try:
+                while True:
+                    with self._marked():  # not while it stops: the caller is not inside
+                        try:
+                            shown = next(steps)
+                        except StopIteration as end:
+                            return end.value
+                    if stops:
+                        loop.catch_up()
+                    yield shown
+            finally:
+                steps.close()
+
+    async def _awalk(self, loop: _Loop, stops: bool) -> AsyncGenerator[Any, None]:
+        """Run a loop on the running event loop, and stop wherever its plan shows something."""
+        with self._accepted(asyncio.get_running_loop()), loop.told():
+            async with aclosing(awalk(loop.course, loop.body, self._host)) as steps:
+                while True:
+                    with self._marked():
+                        shown = await anext(steps)
+                    if stops:
+                        loop.catch_up()
+                    yield shown
+                    if isinstance(shown, Ended):
+                        return
+
     def _prepare(
         self,
         definition: LoopPlan[Any] | StateLoop[Any],
         input: Any,
         options: LoopOptions,
         sinks: Iterable[Sink] = (),
+        shows: bool = False,
     ) -> _Loop:
         """Check everything that can be checked before something is run."""
         refuse_inside_a_plan()
@@ -232,11 +342,22 @@ class Runtime:
         body, spent = _call(definition, input, options.get("checkpoint"))
         kept = [*sinks, log.note] if log is not None else list(sinks)
         course = Course(
-            definition.id, loop_id, definition.max_iterations or self.max_iterations,
+            definition.id, loop_id, Tally(definition.max_iterations or self.max_iterations, spent),
             CancelToken(parent=options.get("cancel")), self._workers, bindings, kept,
-            options.get("on_graph"), spent,
+            options.get("on_graph"), shows,
         )  # fmt: skip
-        return _Loop(course, body, lambda: nullcontext() if log is None else log.told(course))
+        if log is None:
+            return _Loop(course, body, nullcontext, _nothing)
+        # whoever is told of a graph, or keeps a checkpoint after it, finds it in the log
+        log.is_late = not sinks and "on_graph" not in options and "checkpoint" not in options
+        return _Loop(course, body, lambda: log.told(course), log.catch_up)
+
+    def _refuse_to_block(self) -> None:
+        if self._host.is_here:
+            raise UsageError(
+                "this would block the event loop that runs asynchronous nodes",
+                fix="await it in an asynchronous node, e.g. with `await rt.aloop(…)`",
+            )
 
     def _log(self, plan_id: str, loop_id: str, run_id: str | None) -> LoopLog | None:
         if self.store is None:
@@ -338,6 +459,26 @@ def _leaving(entered: AbstractContextManager[None]) -> Iterator[None]:
         yield
     finally:
         entered.__exit__(None, None, None)
+
+
+_STEP: Final = ("concurrency", "seconds", "checkpoint", "version", "settled")
+
+
+def _alone(
+    graph: Graph, input: Any, options: RunOptions
+) -> tuple[LoopPlan[Outputs], GraphStep, LoopOptions]:
+    """Return a loop of one step, its input, and what is left of the options for the loop."""
+    given: dict[str, Any] = dict(options)
+    step = graph_step(graph, input, **{name: given.pop(name) for name in _STEP if name in given})
+
+    def one(step: GraphStep) -> Steps[Outputs]:
+        return (yield from step)
+
+    return LoopPlan(graph.id, one, 1), step, cast("LoopOptions", given)
+
+
+def _nothing() -> None:
+    """Write nothing down."""
 
 
 def _check(options: LoopOptions) -> None:

@@ -8,16 +8,30 @@ from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import Context, copy_context
 from queue import Empty, SimpleQueue
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from sag_research.errors import Caught, SagError
-from sag_research.runtime._loop_core import Body, Course, Finished, Order, conduct
+from sag_research.runtime._loop_core import Body, Course, Finished, Order, Shown, conduct
 from sag_research.runtime._loop_graph import NodeResult
-from sag_research.runtime._loop_node import Job, NodeContext, Progress, acall, call
+from sag_research.runtime._loop_node import (
+    BoundNode,
+    Job,
+    NodeContext,
+    Progress,
+    acall,
+    call,
+    call_here,
+)
+from sag_research.runtime._loop_threads import Threads
+from sag_research.runtime._loop_waves import Waves
 
-__all__ = ["Host", "drive", "finish", "next_job", "resume", "take_report"]
+__all__ = [
+    "Ended", "Host", "drive", "finish", "next_job", "progress_of", "resume", "take_report",
+    "walk",
+]  # fmt: skip
 
-Core: TypeAlias = "Generator[Order, Finished, Any]"
+Core: TypeAlias = "Generator[Order | Shown, Finished | None, Any]"
 
 _THREADS: Final = 256  # a bound for the machine's sake; the cap that counts is each graph's own
 _SLICE: Final = 0.5
@@ -31,16 +45,25 @@ class Host:
         self.concurrency = concurrency
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
+        self._threads: Threads | None = None
         self._events: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
     @property
     def pool(self) -> ThreadPoolExecutor:
-        """Threads for plain nodes."""
+        """Threads for plain nodes of loops that are run by plain code."""
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="sag-node")
             return self._pool
+
+    @property
+    def threads(self) -> Threads:
+        """Threads for plain nodes of loops that are awaited."""
+        with self._lock:
+            if self._threads is None:
+                self._threads = Threads(_THREADS)
+            return self._threads
 
     @property
     def events(self) -> asyncio.AbstractEventLoop:
@@ -64,11 +87,13 @@ class Host:
         with self._lock:
             if self._pool is not None:
                 self._pool.shutdown()
+            if self._threads is not None:
+                self._threads.close()
             if self._events is not None and self._thread is not None:
                 self._events.call_soon_threadsafe(self._events.stop)
                 self._thread.join()
                 self._events.close()
-            self._pool = self._events = self._thread = None
+            self._pool = self._threads = self._events = self._thread = None
 
 
 class _Report(Protocol):
@@ -121,21 +146,18 @@ class _Hosted:
 def next_job(order: Order, progress: Progress, context: Context) -> Job:
     """Take the next node that can begin."""
     bound, deps = progress.take()
-    where = NodeContext(
-        order.loop_id, order.step.graph.id, order.graph_run, bound.node.id,
-        bound.worker.id if bound.worker else None, order.scope,
-    )  # fmt: skip
-    return Job(bound, order.step.input, deps, where, context)
+    return Job(bound, order.step.input, deps, where(order, bound), context)
 
 
 def take_report(order: Order, progress: Progress, name: str, report: _Report) -> None:
     """Note how a node ended that was run elsewhere."""
     if report.cancelled():
         if not order.scope.cancelled:
-            progress.failed(SagError(f"node {name!r} failed", why="its work cancelled itself"))
+            error = SagError(f"node {name!r} failed", why="its work cancelled itself")
+            progress.failed(name, error)
         progress.stop()
-    elif (error := report.exception()) is not None:
-        progress.failed(error)
+    elif (raised := report.exception()) is not None:
+        progress.failed(name, raised)
     elif (result := report.result()) is not None:
         progress.done(name, result)
 
@@ -157,11 +179,25 @@ def finish(progress: Progress) -> Finished:
 
 def drive(course: Course, body: Body, host: Host) -> Any:
     """Run a loop to its end in this thread."""
+    steps = walk(course, body, host)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+def walk(course: Course, body: Body, host: Host) -> Generator[Any, None, Any]:
+    """Run a loop in this thread, and stop wherever its plan shows something."""
     core = conduct(course, body)
     order = resume(core, None)
-    while isinstance(order, Order):
+    while not isinstance(order, Ended):
+        finished: Finished | None = None
         try:
-            finished = _run(order, host)
+            if isinstance(order, Shown):
+                yield order.value
+            else:
+                finished = _run(order, host)
         except BaseException as error:
             core.throw(error)
             raise
@@ -169,24 +205,64 @@ def drive(course: Course, body: Body, host: Host) -> Any:
     return order.value
 
 
-class _Ended(NamedTuple):
+class Ended(NamedTuple):
+    """What a loop returned."""
+
     value: Any
 
 
-def resume(core: Core, finished: Finished | None) -> Order | _Ended:
+def resume(core: Core, finished: Finished | None) -> Order | Shown | Ended:
     """Send a core how a graph ended; returns what is to be run next, or the loop's result."""
     try:
-        return next(core) if finished is None else core.send(finished)
+        return core.send(finished)
     except StopIteration as end:
-        return _Ended(end.value)
+        return Ended(end.value)
 
 
 def _run(order: Order, host: Host) -> Finished:
-    progress, context = Progress(order.bound), copy_context()
+    sole = order.bound.sole
+    if sole is not None and not sole.is_async and order.step.checkpoint is None:
+        return _run_sole(order, sole)
+    with Caught() as caught:
+        progress = progress_of(order)
+    if caught.error is not None:  # of a checkpoint; nothing has been run
+        return Finished(None, caught.error)
+    context = copy_context()
     _run_alone(order, progress, context)
-    if progress.ready:
+    if progress.ready or progress.turn():
         _Crew(order, progress, context, host).work()
     return finish(progress)
+
+
+def _run_sole(order: Order, bound: BoundNode) -> Finished:
+    """Carry out the only node of a graph, which needs no account of who waits for whom."""
+    if order.scope.cancelled:
+        return Finished(None)
+    job = Job(bound, order.step.input, {}, where(order, bound), copy_context())
+    with Caught() as caught:
+        result = job.context.run(call_here, job)
+        return Finished(MappingProxyType({bound.node.id: result}))
+    return Finished(None, caught.error)
+
+
+def where(order: Order, bound: BoundNode) -> NodeContext:
+    """Return what a node is told of where it is run."""
+    worker = None if bound.worker is None else bound.worker.id
+    return NodeContext(
+        order.loop_id, order.step.graph.id, order.graph_run, bound.node.id, worker, order.scope
+    )
+
+
+def progress_of(order: Order) -> Progress:
+    """Return the progress of a graph, from its checkpoint where it has one.
+
+    Raises
+    ------
+    CheckpointMismatchError, BadPayloadError, UsageError
+    """
+    if order.step.checkpoint is None:
+        return Progress(order.bound)
+    return Waves(order.bound, order.step)
 
 
 def _run_alone(order: Order, progress: Progress, context: Context) -> None:
@@ -199,7 +275,7 @@ def _run_alone(order: Order, progress: Progress, context: Context) -> None:
         with Caught() as caught:
             progress.done(job.bound.node.id, call(job))
         if caught.error is not None:
-            progress.failed(caught.error)
+            progress.failed(job.bound.node.id, caught.error)
 
 
 _Under: TypeAlias = "Future[NodeResult[Any] | None] | _Hosted"
@@ -220,7 +296,7 @@ class _Crew:
         """Run nodes until none is ready or under way."""
         with self._order.scope.telling(lambda: self._heard.put(None)):
             try:
-                while self._progress.ready or self._under_way:
+                while self._progress.ready or self._under_way or self._progress.turn():
                     self._step()
             except BaseException:
                 self._break_off()

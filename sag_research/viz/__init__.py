@@ -32,6 +32,7 @@ from sag_research.viz._report_deadend import (
 )
 from sag_research.viz._scene import Band, Edge, Node, Scene
 from sag_research.viz._stage import scene
+from sag_research.viz._stop import UnderWay, stop_button, token_view
 
 __all__ = [  # noqa: RUF022
     # graphs
@@ -43,6 +44,10 @@ __all__ = [  # noqa: RUF022
     "inline",
     "page",
     "scene",
+    # what is under way
+    "UnderWay",
+    "stop_button",
+    "token_view",
     # reports
     "DeadEndReport",
     "alarm_steps",

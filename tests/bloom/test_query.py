@@ -5,7 +5,7 @@ from __future__ import annotations
 import duckdb
 import pytest
 
-from sag_research.bloom import bloom
+from sag_research.bloom import bloom, weigh_entities
 from sag_research.errors import MissingDataError, RunNotFoundError, UsageError
 from tests.viz.sample import FORK_AT, entity_id, tables
 
@@ -25,7 +25,8 @@ def query():
     connection = duckdb.connect()
     connection.execute(
         "create table runs (run_id text, parent_id text, fork_position bigint, task_id text,"
-        " agent text, model text, goal text, outcome text, exit_status text, n_steps bigint)"
+        " agent text, model text, goal text, outcome text, exit_status text, n_steps bigint,"
+        " hidden boolean default false)"
     )
     connection.execute(
         "create table events (run_id text, position bigint, type text, cause bigint, body text)"
@@ -42,7 +43,7 @@ def query():
         " position bigint, rule text)"
     )
     rows = tables()
-    connection.executemany("insert into runs values (?,?,?,?,?,?,?,?,?,?)", rows["runs"])
+    connection.executemany("insert into runs values (?,?,?,?,?,?,?,?,?,?,false)", rows["runs"])
     for e in rows["events"]:
         connection.execute(
             "insert into events values (?,?,?,?,?)", [e.run_id, e.position, e.type, e.cause, e.body]
@@ -130,6 +131,53 @@ def test_neighbourhood_of_an_entity(query):
     assert bloomed.nx.nodes[error]["runs_total"] == 1
     assert bloomed.nx.graph["runs_total"] == 2
     assert bloomed.nx.graph["focus"] == [error]
+
+
+class TestHidden:
+    COPY = "leap-day~1-copy"
+
+    @pytest.fixture
+    def query(self, query):
+        """The first run once more, hidden."""
+        for table in ("events", "steps", "mentions"):
+            query.connection.execute(
+                f"insert into {table} select * replace ('{self.COPY}' as run_id) from {table}"
+                f" where run_id = '{RUN}'"
+            )
+        query.connection.execute(
+            f"insert into runs select * replace ('{self.COPY}' as run_id, true as hidden)"
+            f" from runs where run_id = '{RUN}'"
+        )
+        return query
+
+    def test_runs_are_left_out_unless_they_are_named(self, query):
+        assert bloom(query).runs == [RUN, FORK]
+        assert bloom(query, entity="ConnectionRefusedError").runs == [RUN]
+        assert bloom(query, self.COPY).runs == [self.COPY]
+        assert bloom(query, self.COPY, entity="ConnectionRefusedError").runs == [self.COPY]
+
+    @pytest.mark.parametrize("runs", [RUN, [RUN, COPY], None])
+    def test_runs_are_no_support(self, query, runs):
+        error = entity_id("E", "ConnectionRefusedError")
+        bloomed = bloom(query, runs, entity=None)
+        assert bloomed.nx.nodes[error]["runs_total"] == 1
+        assert bloomed.nx.graph["runs_total"] == 2
+
+    def test_weights_are_the_same_without_them(self, query):
+        before = weigh_entities(bloom(query, RUN).nx)
+        query.connection.execute(f"delete from runs where run_id = '{self.COPY}'")
+        assert weigh_entities(bloom(query, RUN).nx) == before
+
+    def test_one_that_is_named_beside_its_original_makes_nothing_common(self, query):
+        error = entity_id("E", "ConnectionRefusedError")
+        both = weigh_entities(bloom(query, [RUN, self.COPY]).nx)
+        assert both[error] == pytest.approx(2 * weigh_entities(bloom(query, RUN).nx)[error])
+
+
+def test_inherited_steps_are_no_support(query):
+    error = entity_id("E", "ConnectionRefusedError")
+    query.connection.execute("update steps set inherited = true")
+    assert bloom(query, RUN).nx.nodes[error]["runs_total"] == 0
 
 
 def test_neighbours_are_found_over_a_fork(query):

@@ -1,10 +1,12 @@
 -- Events that name one of the entities, and their neighbours along NEXT in every lineage that
--- holds them (so also over a fork), each once under its writer.
+-- holds them (so also over a fork), each once under its writer. Hidden runs, such as copies, are
+-- there only where they are named.
 with recursive line(run_id, writer_id, hi) as (
     select run_id, run_id, cast(null as bigint)
     from runs
     where run_id <> $workspace
-      and ($runs::varchar[] is null or list_contains($runs::varchar[], run_id))
+      and case when $runs::varchar[] is null then not hidden
+               else list_contains($runs::varchar[], run_id) end
     union all
     select line.run_id, child.parent_id, least(coalesce(line.hi, child.fork_position), child.fork_position)
     from line

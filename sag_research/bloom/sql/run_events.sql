@@ -1,10 +1,12 @@
 -- Events of the wanted runs and of the ancestors they took over, each once under its writer.
--- An inherited part ends at the smallest fork position on the way up.
+-- An inherited part ends at the smallest fork position on the way up. Hidden runs, such as copies,
+-- are there only where they are named.
 with recursive line(run_id, writer_id, hi) as (
     select run_id, run_id, cast(null as bigint)
     from runs
     where run_id <> $workspace
-      and ($runs::varchar[] is null or list_contains($runs::varchar[], run_id))
+      and case when $runs::varchar[] is null then not hidden
+               else list_contains($runs::varchar[], run_id) end
     union all
     select line.run_id, child.parent_id, least(coalesce(line.hi, child.fork_position), child.fork_position)
     from line

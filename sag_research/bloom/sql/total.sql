@@ -1,1 +1,1 @@
-select count(*) as n from runs where run_id <> $workspace
+select count(*) as n from runs where run_id <> $workspace and not hidden

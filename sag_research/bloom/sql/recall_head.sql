@@ -1,0 +1,1 @@
+select coalesce(max(seq), 0) as seq from events
