@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import sag_research as sag
 from sag_research.errors import MissingDataError, UsageError
 from sag_research.lab import Assignment
 from sag_research.lab.crates import (
@@ -31,6 +33,7 @@ from sag_research.lab.crates import (
     solution,
 )
 from sag_research.lab.crates._levels import made_levels
+from sag_research.lab.crates.generate import generate
 from sag_research.log import SQLiteEventStore
 from sag_research.model import Run
 from sag_research.runtime import Agent, Experiment
@@ -188,3 +191,28 @@ def test_names() -> None:
         habits("nobody")
     with pytest.raises(MissingDataError):
         level("nowhere")
+
+
+def test_the_bundled_set_says_where_runs_were_lost() -> None:
+    with sag.open(":memory:") as ws:
+        report = ws.ingest(sag.bundled("crates"))
+        assert (report.runs, len(report.rejected)) == (360, 0)
+        query = """
+            SELECT run_id, CAST(body->>'$.config.lost_at' AS INT), runs.outcome, runs.n_steps
+            FROM events JOIN runs USING (run_id) WHERE type = 'run.created'"""
+        rows = ws.sql(query).rows()
+        lost = [(run, at, outcome, n) for run, at, outcome, n in rows if at is not None]
+        assert 40 <= len(lost) < 150
+        assert {outcome for _, _, outcome, _ in lost} == {"failure"}
+        assert all(0 <= at < n for _, at, _, n in lost)
+        for run, at, _, _ in lost[:5]:
+            assert lost_at(ws.steps(run)["observation"]) == at
+
+
+def test_a_small_set_is_made_again_to_the_byte(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        assert generate(tmp_path / name, runs=6, jobs=1) == 6
+    for name in ("runs.jsonl.zst", "README.md", "SHA256SUMS"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    with pytest.raises(UsageError):
+        generate(tmp_path / "one")
