@@ -15,11 +15,19 @@ from sag_research.runtime._dag_gather import ItemRecord
 
 __all__ = ["Acks", "Known", "LogAcks", "MemoryAcks", "done_items", "mark_of"]
 
+BEGAN: Final = "scatter.began"
 ACKED: Final = "scatter.acked"
 
 
 class Acks(Protocol):
-    """Where the records of done items are kept; may be called from several threads."""
+    """Where the records of done items are kept; may be called from several threads.
+
+    A run that goes on asks for what is kept; any other begins its scatters anew.
+    """
+
+    def begin(self, scatter: str) -> object:
+        """Forget what is kept of a scatter, if anything: it begins anew."""
+        ...
 
     def load(self, scatter: str) -> Mapping[int, ItemRecord]:
         """Return the records of a scatter by index."""
@@ -40,6 +48,11 @@ class MemoryAcks:
     def __repr__(self) -> str:
         return f"MemoryAcks({sum(map(len, self._kept.values()))} items)"
 
+    def begin(self, scatter: str) -> None:
+        """Forget what is kept of a scatter."""
+        with self._lock:
+            self._kept.pop(scatter, None)
+
     def load(self, scatter: str) -> Mapping[int, ItemRecord]:
         """Return the records of a scatter by index."""
         with self._lock:
@@ -52,7 +65,7 @@ class MemoryAcks:
 
 
 class LogAcks:
-    """Records as events ``scatter.acked`` of a run in the log.
+    """Records as events ``scatter.began`` and ``scatter.acked`` of a run in the log.
 
     Parameters
     ----------
@@ -67,24 +80,44 @@ class LogAcks:
 
     def __init__(self, store: SQLiteEventStore, run_id: str) -> None:
         self._store, self._run_id = store, run_id
+        self._found: MemoryAcks | None = None
+        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"LogAcks({self._run_id!r})"
 
+    def begin(self, scatter: str) -> None:
+        """Write down that a scatter begins anew."""
+        self._append(BEGAN, {"scatter": scatter})
+        if self._found is not None:
+            self._found.begin(scatter)
+
     def load(self, scatter: str) -> Mapping[int, ItemRecord]:
         """Return the records of a scatter in the run's lineage, by index."""
-        found: dict[int, ItemRecord] = {}
-        if self._store.has_run(self._run_id):
-            for event in self._store.read(self._run_id, types=(ACKED,)):
-                if event.payload.get("scatter") == scatter:
-                    record = msgspec.convert(event.payload["record"], ItemRecord)
-                    found[record.index] = record
-        return found
+        with self._lock:
+            if self._found is None:  # the log is gone through once, whatever is asked for later
+                self._found = self._read()
+        return self._found.load(scatter)
 
     def save(self, scatter: str, record: ItemRecord) -> None:
         """Append a record."""
-        payload: dict[str, Any] = {"scatter": scatter, "record": msgspec.to_builtins(record)}
-        event = Event(run_id=self._run_id, type=ACKED, payload=payload, actor="runtime")
+        self._append(ACKED, {"scatter": scatter, "record": msgspec.to_builtins(record)})
+        if self._found is not None:
+            self._found.save(scatter, record)
+
+    def _read(self) -> MemoryAcks:
+        found = MemoryAcks()
+        if self._store.has_run(self._run_id):
+            for event in self._store.read(self._run_id, types=(BEGAN, ACKED)):
+                if event.type == BEGAN:
+                    found.begin(event.payload["scatter"])
+                else:
+                    record = msgspec.convert(event.payload["record"], ItemRecord)
+                    found.save(event.payload["scatter"], record)
+        return found
+
+    def _append(self, type_: str, payload: dict[str, Any]) -> None:
+        event = Event(run_id=self._run_id, type=type_, payload=payload, actor="runtime")
         self._store.append(event)
 
 

@@ -136,13 +136,18 @@ class Flow:
     programs : Programs
     acks : Acks
     max_items : int
+    goes_on : bool
+        Whether an earlier run may have done items.
     """
 
-    def __init__(self, programs: Programs, acks: Acks, max_items: int) -> None:
+    def __init__(self, programs: Programs, acks: Acks, max_items: int, goes_on: bool) -> None:
         self.programs, self.acks, self.max_items = programs, acks, max_items
+        self.goes_on = goes_on
         self.errors: list[Exception] = []
         self.host: Host | None = None
         self.course: Course | None = None
+        self.catch_up: Callable[[], object] = lambda: None
+        """Writes down what is not yet, before anybody builds on it."""
         self._graphs: dict[tuple[Any, ...], Graph] = {}
         self._tools: dict[tuple[str, str], Program] = {}
 
@@ -240,7 +245,9 @@ def _scatter(run: Flow, frame: Frame, here: Scatter) -> Stage:
     reduce = frame.program.reducers[here.id]
     bodies = _Bodies(run, frame, here, key)
     needs = frame.program.needs.get(here.id, Needs())
-    scatter = ScatterRun(here, frame.state, key, bodies, reduce, needs, run.acks, run.max_items)
+    scatter = ScatterRun(
+        here, frame.state, key, bodies, reduce, needs, run.acks, run.max_items, run.goes_on
+    )
     name = (frame.program.document.id, here.id, scatter.lanes, scatter.awaits)
     graph = run.graph(name, lambda: scatter_graph(here, scatter.lanes, scatter.awaits))
     try:
@@ -356,6 +363,7 @@ class _Bodies:
             return answer(self._spec, self._spec.run(state, this_node()))
         frame, course, host = self._began(item, state, index)
         terminal: Terminal = drive(course, flow(self._run, frame), host)
+        self._run.catch_up()
         return Answer(terminal.outcome, frame.value)
 
     async def arun(self, item: Any, state: State, index: int) -> Answer:
@@ -364,6 +372,7 @@ class _Bodies:
         if spec is None:
             frame, course, host = self._began(item, state, index)
             terminal: Terminal = await adrive(course, flow(self._run, frame), host)
+            self._run.catch_up()
             return Answer(terminal.outcome, frame.value)
         if self.awaits:
             return answer(spec, await spec.run(state, this_node()))

@@ -82,7 +82,8 @@ class ExecutionOptions(TypedDict, total=False):
     """The run ends as ``timed_out`` after so long."""
     cancel: CancelToken
     start_at: Cursor | str
-    """Where to go on: a cursor, or the IRI or name of a placement."""
+    """Where to go on: a cursor, or the IRI or name of a placement. Items of scatters that
+    ``acks`` holds as done are not done again; a run without it does all."""
     acks: Acks
     """Where done items are kept; default: with a store, its run, else memory."""
     store: SQLiteEventStore
@@ -179,7 +180,8 @@ class Execution:
         self.loop_id = f"{document.name}-{secrets.token_hex(4)}"
         acks = options.get("acks")
         self.acks: Acks = self._own_acks() if acks is None else acks
-        self._flow = Flow(Programs(documents, document), self.acks, max_items)
+        goes_on = options.get("start_at") is not None
+        self._flow = Flow(Programs(documents, document), self.acks, max_items, goes_on)
         self._frame = self._first_frame()
         self._summary: Summary | None = None
 
@@ -335,6 +337,7 @@ class Execution:
         plan = LoopPlan(name, lambda _: flow(self._flow, self._frame), self._max_steps)
         loop = runtime._prepare(plan, None, options, shows=True)
         self._flow.course, self._flow.host = loop.course, runtime._host
+        self._flow.catch_up = loop.catch_up
         self.life.become("running")
         return loop
 

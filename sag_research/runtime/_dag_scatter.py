@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import ChainMap
-from collections.abc import AsyncIterable, Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any, Protocol
 
@@ -77,6 +78,8 @@ class ScatterRun:
     acks : Acks
     limit : int
         Items at most.
+    goes_on : bool
+        Whether items may be done already.
 
     Raises
     ------
@@ -94,11 +97,13 @@ class ScatterRun:
         needs: Needs,
         acks: Acks,
         limit: int,
+        goes_on: bool,
     ) -> None:
         self.placement, self.state, self.bodies = placement, state, bodies
         self.errors: list[Exception] = []
         self._key, self._reduce, self._needs, self._acks = key, reduce, needs, acks
-        self._records: list[ItemRecord] = list(acks.load(key).values())
+        self._records: list[ItemRecord] = list(acks.load(key).values()) if goes_on else []
+        self._is_new, self._beginning = not self._records, threading.Lock()
         self.source = look(state, placement.source)
         if self.source is MISSING:
             raise UsageError(
@@ -109,7 +114,8 @@ class ScatterRun:
         batches = Batches(how) if isinstance(how, ReservoirExecution) else None
         throttle = None if isinstance(how, ReservoirExecution) else how.throttle
         self.feed = Feed(Items(self.source, done_items(self._records), limit), batches, throttle)
-        self.awaits = bodies.awaits or isinstance(self.source, AsyncIterable)
+        # a channel can be waited for on a thread as well, which is quicker for plain bodies
+        self.awaits = bodies.awaits or not isinstance(self.source, Iterable)
         self.lanes, self._ended = lanes_of(placement, self.source), count(1)
 
     @property
@@ -131,6 +137,7 @@ class ScatterRun:
         scope = this_node().scope
         with Caught() as caught:
             try:
+                self._begin()
                 with scope.telling(self.feed.stop):
                     while not scope.cancelled and (portion := self.feed.take()) is not None:
                         state = self._state(portion)
@@ -145,6 +152,7 @@ class ScatterRun:
         """Run bodies on the event loop."""
         with Caught() as caught:
             try:
+                self._begin()
                 while (portion := await self.feed.atake()) is not None:
                     state = self._state(portion)
                     answer = await self.bodies.arun(portion.item, state, portion.number)
@@ -158,6 +166,12 @@ class ScatterRun:
         if caught.error is not None:
             self.feed.astop()
         self._end(caught.error)
+
+    def _begin(self) -> None:
+        with self._beginning:  # the first lane does
+            is_new, self._is_new = self._is_new, False
+            if is_new:
+                self._acks.begin(self._key)
 
     def _state(self, portion: Portion) -> ChainMap[str, Any]:
         """Return a body's state: what it writes stays apart, what it reads is the run's."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -34,6 +35,7 @@ class LoopLog:
         self._store, self._plan_id, self._frame = store, plan_id, f"loop:{loop_id}"
         self._run_id, self._is_own = run_id or loop_id, run_id is None
         self._started: dict[int, int] = {}
+        self._lock = threading.Lock()
         self._waiting: list[Event] = []
         self.is_late = False
         """Whether that a graph was completed may be written together with what comes next. It is
@@ -50,7 +52,8 @@ class LoopLog:
         cause = self._started.pop(event.iteration, None)
         told = self._event(f"graph.{event.status}", payload, cause)
         if self.is_late and event.status == "completed":
-            self._waiting.append(told)
+            with self._lock:
+                self._waiting.append(told)
             return
         position = self._append(told)
         if event.status == "started":
@@ -58,9 +61,10 @@ class LoopLog:
 
     def catch_up(self) -> None:
         """Write what has been left for later."""
-        if self._waiting:
+        with self._lock:
             waiting, self._waiting = self._waiting, []
-            self._store.append_many(waiting)
+            if waiting:
+                self._store.append_many(waiting)
 
     @contextmanager
     def told(self, course: Course) -> Iterator[None]:
@@ -109,10 +113,11 @@ class LoopLog:
         )  # fmt: skip
 
     def _append(self, event: Event) -> int:
-        if not self._waiting:
-            return self._store.append(event).position or 0
-        waiting, self._waiting = self._waiting, []
-        return self._store.append_many([*waiting, event])[-1].position or 0
+        with self._lock:
+            if not self._waiting:
+                return self._store.append(event).position or 0
+            waiting, self._waiting = self._waiting, []
+            return self._store.append_many([*waiting, event])[-1].position or 0
 
 
 def _about(error: BaseException) -> dict[str, str]:

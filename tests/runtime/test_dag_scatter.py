@@ -261,7 +261,7 @@ def test_d10_a_throttle_does_not_hold_up_a_cancellation(end: Way) -> None:
 
 
 def test_d10_no_more_is_pulled_than_there_are_places() -> None:
-    pulled, gate = [], threading.Event()
+    pulled, gate, waiting = list[int](), threading.Event(), threading.Barrier(3)
 
     def source() -> Iterator[int]:
         for number in range(9):
@@ -269,16 +269,17 @@ def test_d10_no_more_is_pulled_than_there_are_places() -> None:
             yield number
 
     def work(state: Any, context: object) -> str:
-        if len(pulled) >= 2:
-            gate.wait(0.05)
+        if not gate.is_set():
+            waiting.wait(PATIENCE)
+            gate.wait(PATIENCE)
         return "success"
 
     documents, many, state = scattered(work, source(), concurrency=2)
-    run = execute(documents, many, state)
-    thread = threading.Thread(target=run.summary)
+    thread = threading.Thread(target=execute(documents, many, state).summary)
     thread.start()
+    waiting.wait(PATIENCE)  # both bodies are under way
     time.sleep(0.02)
-    assert len(pulled) <= 4
+    assert pulled == [0, 1]
     gate.set()
     thread.join(PATIENCE)
     assert pulled == list(range(9))
@@ -702,6 +703,50 @@ def test_d10_a_scatter_inside_an_embedded_document_goes_on() -> None:
     assert done == [0, 1, 0, 1]
 
 
+def test_d10_runs_that_are_written_into_one_do_not_take_each_others_items_for_their_own() -> None:
+    done: list[int] = []
+    luck = [5]
+
+    def work(state: Any, context: object) -> Any:
+        if state["currentItem"] in luck:
+            raise ValueError("no luck")
+        done.append(state["currentItem"])
+        return "success", state["currentItem"]
+
+    documents, many, _ = scattered(work, [])
+    with SQLiteEventStore(":memory:") as store:
+        store.create_run(Run(run_id="r1"))
+        for items in ([1, 2, 3, 9], [4, 6, 5]):
+            run = execute(documents, many, {"items": items}, store=store, run_id="r1")
+            run.summary()
+        assert run.lifecycle == "failed"
+        assert done == [1, 2, 3, 9, 4, 6]
+        luck.clear()
+        again = execute(
+            documents, many, {"items": [4, 6, 5]}, store=store, run_id="r1", start_at=run.cursor
+        )
+        assert again.summary().complete
+        assert done == [1, 2, 3, 9, 4, 6, 5]
+        assert values(again) == [4, 6, 5]
+
+
+def test_d10_only_a_run_that_goes_on_asks_for_what_is_done() -> None:
+    """A long run would go through its own log again for each scatter."""
+    asked: list[str] = []
+
+    class Asked(MemoryAcks):
+        def load(self, scatter: str) -> Any:
+            asked.append(scatter)
+            return super().load(scatter)
+
+    documents, many, state = scattered(double, [1])
+    run = execute(documents, many, state, acks=Asked())
+    assert run.summary().complete
+    assert asked == []
+    assert execute(documents, many, state, acks=run.acks, start_at="each").summary().complete
+    assert asked == [f"{at('each')}#1"]
+
+
 PROGRAM = """
     import os, signal, sys
     from sag_research.log import SQLiteEventStore
@@ -965,6 +1010,23 @@ def test_d11_what_ran_at_the_same_time_is_written_down_with_its_cause(
     for event in ended:
         assert began[event.cause].payload["iteration"] == event.payload["iteration"]
         assert began[event.cause].payload["graph"] == event.payload["graph"]
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_d11_an_item_counts_as_done_after_its_graphs_are_written_down(
+    end: Way, concurrency: int
+) -> None:
+    documents, many = with_bodies("a", execution=ItemExecution(concurrency))
+    with SQLiteEventStore(":memory:") as store:
+        run = execute(documents, many, wanting(*[("a", n) for n in range(9)]), store=store)
+        assert end(run).complete
+        types = [event.type for event in store.read(run.loop_id)]
+    completed = acked = 0
+    for type_ in types:
+        completed += type_ == "graph.completed"
+        acked += type_ == "scatter.acked"
+        assert acked <= completed
+    assert (acked, completed) == (9, 11)
 
 
 def test_d11_a_document_of_an_item_may_scatter_itself(end: Way) -> None:
