@@ -26,6 +26,8 @@ __all__ = ["Hint", "hint", "walk_back"]
 MAX_ITEMS: Final = 200
 _CAPS: Final = (2_000, 1_000, 500, 250, 120, 60)
 _LEAST: Final = 80
+_SHARES: Final = 12
+"""Where not all items fit, none takes more than this share of the room."""
 
 
 class Hint(str):
@@ -105,26 +107,31 @@ def hint(traces: TraceStore, run_id: str, *, max_chars: int = 2_000) -> Hint:
     name = _quoted(clip(run_id, 60))
     head = f"Prior reasoning ({', '.join([name, *flags])}): "[: max_chars // 2]
     room = max_chars - len(head)
-    for cap in _CAPS:
+    not_walked = told[0].ref.ordinal if len(told) == MAX_ITEMS else 0
+    for cap in _CAPS if not not_walked else ():
         body = "; ".join(_shown(one, cap) for one in told)
         if len(body) <= room:
             return Hint(head + body, run_id, tuple(one.ref for one in told))
-    return _newest(head, room, run_id, told)
+    return _newest(head, room, run_id, told, not_walked)
 
 
-def _newest(head: str, room: int, run_id: str, told: list[_Told]) -> Hint:
+def _newest(head: str, room: int, run_id: str, told: list[_Told], not_walked: int) -> Hint:
     """Keep as many of the newest items as there is room for, cut short."""
     kept: list[str] = []
-    left = room - len(f"({len(told)} earlier items left out); ")
+    count = len(told) + not_walked
+    left = room - len(f"({count} earlier items left out); ")
+    cap = max(_CAPS[-1], room // _SHARES)
     for one in reversed(told):
-        shown = _shown(one, _CAPS[-1])
+        shown = _shown(one, cap)
+        if not kept and len(shown) + 2 > left:
+            shown = _shown(one, _CAPS[-1])
         if len(shown) + 2 > left:
             break
         kept.append(shown)
         left -= len(shown) + 2
     if not kept:  # escapes can make even a short text long
-        return Hint(f"{head}({len(told)} items left out)"[: room + len(head)], run_id)
-    text = f"{head}({len(told) - len(kept)} earlier items left out); {'; '.join(kept[::-1])}"
+        return Hint(f"{head}({count} items left out)"[: room + len(head)], run_id)
+    text = f"{head}({count - len(kept)} earlier items left out); {'; '.join(kept[::-1])}"
     return Hint(text, run_id, tuple(one.ref for one in told[-len(kept) :]))
 
 

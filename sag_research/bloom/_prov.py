@@ -202,13 +202,14 @@ class RunProvenance:
 
     # ---- checking and handing on
 
-    def validate(self, *, shapes: bool = True) -> ProvenanceReport:
+    def validate(self, *, shapes: bool | None = None) -> ProvenanceReport:
         """Check the run's graph: SHACL shapes, and that its steps form one line.
 
         Parameters
         ----------
-        shapes : bool
-            Apply the SHACL shapes, for which pyshacl must be installed.
+        shapes : bool, optional
+            Apply the SHACL shapes, for which pyshacl must be installed; default: where it is.
+            The report says whether they were.
         """
         return validate_graph(self.traces, self.run_id, shapes=shapes)
 

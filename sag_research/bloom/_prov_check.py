@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyoxigraph import NamedNode, RdfFormat, Triple, serialize
@@ -79,16 +80,18 @@ class ProvenanceReport:
         return pd.DataFrame(self.faults, columns=list(Fault._fields))
 
 
-def validate_graph(traces: TraceStore, run_id: str, *, shapes: bool = True) -> ProvenanceReport:
+def validate_graph(
+    traces: TraceStore, run_id: str, *, shapes: bool | None = None
+) -> ProvenanceReport:
     """Check a run's graph.
 
     Parameters
     ----------
     traces : TraceStore
     run_id : str
-    shapes : bool
-        Apply the SHACL shapes, for which pyshacl must be installed; the rules about the line of
-        steps are always applied.
+    shapes : bool, optional
+        Apply the SHACL shapes, for which pyshacl must be installed; default: where it is. The
+        report says whether they were. The rules about the line of steps are always applied.
 
     Raises
     ------
@@ -96,6 +99,8 @@ def validate_graph(traces: TraceStore, run_id: str, *, shapes: bool = True) -> P
         If pyshacl is wanted and missing.
     """
     faults = list(chain_faults(traces, run_id))
+    if shapes is None:
+        shapes = find_spec("pyshacl") is not None
     if shapes:
         faults += shape_faults(traces, graph_node(run_id))
     steps = sum(1 for _ in traces.match(None, sag("ordinal"), None, graph_node(run_id)))

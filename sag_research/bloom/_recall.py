@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Found", "Recall", "recall", "similarity"]
 
 WEIGHTS: Final = {"entities": 0.5, "words": 1.0, "order": 0.15}
-"""What a channel adds to a score; chosen on one half of the tasks, see RESEARCH.md."""
+"""What a channel adds to a score; chosen on the tasks whose ``half_of`` is ``tune``."""
 MOST_TERMS: Final = 256
 """So many terms of a channel count in a query, the heaviest: it bounds the time."""
 NAMES_SHOWN: Final = 8
@@ -127,9 +127,9 @@ def recall(
         allowed = index.usable.copy()
         if number is not None:
             allowed &= ~(index.relatives(number) if same_task else _task_too(index, number))
+        pool = int(np.count_nonzero(allowed & _pool(index, outcomes)))
         best = _best(index, scores, allowed, k, failures, outcomes)
         found = [_found(index, question, n, warning) for n, warning in best]
-        pool = int(np.count_nonzero(allowed & _pool(index, outcomes)))
     asker = None if run is None else (run, step)
     return Recall(index, found, question.asked, asker, pool=pool, neighbours=neighbours)
 
@@ -263,25 +263,24 @@ def _best(
     index: RecallIndex, scores: Any, allowed: Any, k: int, failures: int, outcomes: str
 ) -> list[tuple[int, bool]]:
     """Choose runs of positive score: what was asked for, then warnings that are not among them."""
-    near = np.flatnonzero(scores)
-    near = near[allowed[near]]
-    values, outcome = scores[near].round(ROUND), index.outcomes[near]
-    wanted = outcome == 1 if outcomes == "success" else np.ones(len(near), dtype=bool)
-    chosen = _top(near[wanted], values[wanted], k)
+    allowed &= scores > 0
+    wanted = allowed & (index.outcomes == 1) if outcomes == "success" else allowed
+    chosen = _top(scores, np.flatnonzero(wanted), k)
     if not failures:
         return [(number, False) for number in chosen]
-    failed = (outcome == 0) & ~np.isin(near, chosen)
-    warned = _top(near[failed], values[failed], failures)
+    failed = allowed & (index.outcomes == 0)
+    failed[chosen] = False
+    warned = _top(scores, np.flatnonzero(failed), failures)
     return [(number, False) for number in chosen] + [(number, True) for number in warned]
 
 
-def _top(near: Ints, values: Floats, k: int) -> list[int]:
-    """Return the runs of the k largest positive values; the first in the log wins a tie."""
+def _top(scores: Any, near: Ints, k: int) -> list[int]:
+    """Return the k runs of the largest scores among some; the first in the log wins a tie."""
     if k and len(near) > k:
+        values = scores[near]
         limit = np.partition(values, len(near) - k)[len(near) - k]
-        near, values = near[values >= limit], values[values >= limit]
-    near, values = near[values > 0], values[values > 0]
-    order = np.argsort(-values, kind="stable")[:k]
+        near = near[values >= limit - 10.0**-ROUND]
+    order = np.argsort(-scores[near].round(ROUND), kind="stable")[:k]
     return [int(number) for number in near[order]]
 
 

@@ -130,6 +130,9 @@ def evaluate_recall(
     none of prediction. Tokens are estimated (:func:`estimate_tokens`): of recall's prompt, of the
     whole texts of the k runs of a text retriever, of all other runs for the full history. Each
     method answers a query before the next query comes, so that the times are interleaved.
+
+    Chance is a little below .5 in the AUROC: without a run's own task the others' rate of failure
+    is turned the other way. Compare with the method ``random``, which is one draw.
     """
     if not seen or min(seen) < 1 or k < 1:
         raise UsageError("seen and k start at 1")

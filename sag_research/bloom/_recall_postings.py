@@ -13,6 +13,7 @@ Ints = NDArray[np.int64]
 Keys = NDArray[np.uint64]
 Floats = NDArray[np.float64]
 
+# chosen on half of the tasks of two sets, where each could vary widely at little loss
 STOP_SHARE = 0.2
 """A term that more than this share of the runs hold says nothing about any of them."""
 STOP_RUNS = 20

@@ -1,6 +1,7 @@
 """The command ``sag``: the Python API with flags."""
 
 from sag_research.cli import (  # noqa: F401  # each adds its commands to the group
+    _agent,
     _branch,
     _datasets,
     _deadend,
@@ -8,6 +9,7 @@ from sag_research.cli import (  # noqa: F401  # each adds its commands to the gr
     _export,
     _ingest,
     _look,
+    _memory,
 )
 from sag_research.cli._base import main, sag
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from sag_research.cli._base import (
     one_line,
@@ -36,48 +37,71 @@ def agent() -> None:
 @with_workspace
 @_WORLD
 @click.option("--scenario", metavar="NAME", help="Default: the world's first.")
-@click.option("--policy", default="careful", metavar="NAME", help="Who decides.")
+@click.option("--policy", metavar="NAME", help="Who decides. Default: the world's first.")
 @click.option(
     "--provider", metavar="NAME", help="A model decides: openai, anthropic, gemini, local."
 )
 @click.option("--model", metavar="NAME", help="With --provider: which model.")
-@click.option("--seed", default=0, show_default=True)
+@click.option("--seed", type=int, metavar="N", help="Default: 0.")
 @click.option("--goal", metavar="TEXT", help="In your words.")
 @click.option("--steps", type=int, metavar="N", help="Model calls at most.")
 @click.option("--actions", type=int, metavar="N", help="Tool calls at most.")
 @click.option("--inspect", "inspecting", is_flag=True, help="Look, and change nothing.")
 @click.option("--browser", is_flag=True, help="Fetch the file with a real Chromium.")
-@click.option("--stop-after", type=click.Choice(["decision", "observation", "report"]))
-@click.option("--directory", metavar="FOLDER", help="Keep the task's files there.")
+@click.option(
+    "--stop-after",
+    type=click.Choice(["decision", "observation", "report"]),
+    help="Leave the task then; the same command carries on.",
+)
+@click.option("--directory", metavar="FOLDER", help="Keep the task and its world there.")
 @with_json
 def run(workspace: str | None, world: str, as_json: bool, **said: Any) -> None:
     """Run one agent in a world; the run goes into the workspace, with its outcome.
 
-    A task whose FOLDER was left with --stop-after needs its world as it was: it is carried on
-    from Python, with run_task.
+    With --directory a run that was left or cut off is carried on by the same command, in the
+    same workspace: the service goes on with its own database, under its old address.
     """
-    from sag_research.lab import open_world, record_outcome
+    from sag_research.lab import open_world
 
+    if said["stop_after"] and not said["directory"]:
+        raise UsageError("a task that is left must be kept", fix="name a folder with --directory")
     with open_workspace(workspace, create=True) as ws, closing(open_world(world)) as playing:
+        if said["directory"] and ws.path is None:
+            raise UsageError("a workspace in memory keeps no run", fix="name a folder with -w")
         one, options = _assignment(ws, playing, said)
         played = playing.play(ws.store, one, **options)
-        record_outcome(ws.store, one.run_id, played.outcome)
+        _record(ws, one.run_id, played)
         _tell_run(ws, one.run_id, played, as_json)
 
 
-def _assignment(ws: Workspace, world: Any, said: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    from sag_research.lab import Assignment
+def _record(ws: Workspace, run_id: str, played: Played) -> None:
+    """Write the outcome down, unless it is none yet, or stands there already."""
+    from sag_research.lab import record_outcome
 
-    scenario = said["scenario"] or world.scenarios[0]
+    said = (run_id, played.outcome.outcome, played.outcome.detail)
+    known = ws.sql("SELECT run_id, outcome, detail FROM outcomes WHERE run_id = ?", [run_id]).rows()
+    if played.outcome.outcome != "unknown" and said not in known:
+        record_outcome(ws.store, run_id, played.outcome)
+
+
+def _assignment(ws: Workspace, world: Any, said: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    from sag_research.lab import Assignment, kept_assignment
+
+    kept = kept_assignment(Path(said["directory"])) if said["directory"] else None
+    scenario = said["scenario"] or (kept.scenario if kept else world.scenarios[0])
     if scenario not in world.scenarios:
         raise UsageError(f"no scenario {scenario!r}", fix=f"choose of {', '.join(world.scenarios)}")
     model = _model(said["provider"], said["model"])
-    policy = said["policy"] if model is None else said["provider"]
-    one = Assignment(world=world.name, scenario=scenario, policy=policy, seed=said["seed"])
-    while ws.store.has_run(one.run_id):
-        one = type(one)(**{n: getattr(one, n) for n in one.__struct_fields__} | {
-            "attempt": one.attempt + 1
-        })  # fmt: skip
+    policy = said["provider"] or said["policy"] or (kept.policy if kept else world.policies[0])
+    if model is None and policy in _PROVIDERS:
+        raise UsageError(f"{policy} is a provider", fix=f"say --provider {policy}")
+    seed = said["seed"] if said["seed"] is not None else kept.seed if kept else 0
+    one = Assignment(
+        world=world.name, scenario=scenario, policy=policy, seed=seed,
+        attempt=kept.attempt if kept else 1,
+    )  # fmt: skip
+    while kept is None and ws.store.has_run(one.run_id):
+        one = msgspec.structs.replace(one, attempt=one.attempt + 1)
     limits = {"goal": said["goal"], "max_steps": said["steps"], "max_actions": said["actions"]}
     limits |= {"mode": "inspect" if said["inspecting"] else None}
     limits |= {"delivery": "browser" if said["browser"] else None, "model": model}
@@ -86,16 +110,17 @@ def _assignment(ws: Workspace, world: Any, said: dict[str, Any]) -> tuple[Any, d
     return one, {name: value for name, value in limits.items() if value is not None}
 
 
+_PROVIDERS = ("openai", "anthropic", "gemini", "local")
+
+
 def _model(provider: str | None, model: str | None) -> Any:
     """Make the adapter that is asked for; its key comes from the environment."""
     if provider is None:
         return None
     from sag_research import llm
 
-    makers = {
-        "openai": llm.OpenAICompatible, "anthropic": llm.Anthropic, "gemini": llm.Gemini,
-        "local": llm.Local,
-    }  # fmt: skip
+    classes = (llm.OpenAICompatible, llm.Anthropic, llm.Gemini, llm.Local)
+    makers = dict(zip(_PROVIDERS, classes, strict=True))
     if provider not in makers:
         raise UsageError(f"no provider {provider!r}", fix=f"choose of {', '.join(makers)}")
     if model is None and provider != "local":
@@ -116,7 +141,10 @@ def _tell_run(ws: Workspace, run_id: str, played: Played, as_json: bool) -> None
         })  # fmt: skip
         return
     print_table(("step", "thought", "action", "observation"), rows)
-    click.echo(f"{one_line(run_id)}: {played.outcome.outcome} ({played.ending})")
+    if played.outcome.outcome == "unknown":
+        click.echo(f"{one_line(run_id)}: left after the {played.ending}; the same command goes on")
+    else:
+        click.echo(f"{one_line(run_id)}: {played.outcome.outcome} ({played.ending})")
 
 
 @agent.command()

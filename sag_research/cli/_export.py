@@ -12,6 +12,7 @@ from sag_research.cli._base import (
     print_json,
     sag,
     with_event_log,
+    with_json,
     with_workspace,
 )
 from sag_research.errors import (
@@ -54,6 +55,20 @@ def export_csv(**options: Any) -> None:
     _export_log(write, **options)
 
 
+@export.command("cypher")
+@with_workspace
+@click.option("--run", metavar="RUN", help="Only this run and its ancestors.")
+@click.option("--where", default="true", metavar="SQL", help="A condition on the view runs.")
+@click.option("--texts", is_flag=True, help="Write the texts of the steps, too.")
+@click.option("-o", "--output", required=True, metavar="FOLDER")
+@with_json
+def export_cypher(**options: Any) -> None:
+    """Write the graph as CSV for Neo4j, with scripts that load it."""
+    from sag_research.exchange import export_cypher as write
+
+    _export_log(write, **options)
+
+
 def _export_log(
     write: Callable[..., Any],
     workspace: str | None,
@@ -74,3 +89,62 @@ def _export_log(
         print_json(done.to_dict())
     else:
         click.echo(f"{done.path}: {done!r}")
+
+
+def with_provenance(command: Callable[..., None]) -> Callable[..., None]:
+    options = (
+        with_workspace,
+        click.option("--run", metavar="RUN", help="Only this run; default: all."),
+        click.option("-o", "--output", required=True, metavar="FILE"),
+        with_json,
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@export.command("prov")
+@with_provenance
+def export_prov(**options: Any) -> None:
+    """Write provenance as PROV-JSON, a bundle for each run."""
+    _export_provenance("prov-json", **options)
+
+
+@export.command("trig")
+@with_provenance
+def export_trig(**options: Any) -> None:
+    """Write provenance (W3C PROV) as TriG, a graph for each run."""
+    _export_provenance("trig", **options)
+
+
+@export.command("nquads")
+@with_provenance
+def export_nquads(**options: Any) -> None:
+    """Write provenance (W3C PROV) as N-Quads, a line for each quad."""
+    _export_provenance("nquads", **options)
+
+
+@export.command("jsonld")
+@with_provenance
+def export_jsonld(**options: Any) -> None:
+    """Write provenance (W3C PROV) as JSON-LD, a graph for each run."""
+    _export_provenance("jsonld", **options)
+
+
+def _export_provenance(
+    format: str, workspace: str | None, run: str | None, output: str, as_json: bool
+) -> None:
+    from sag_research.bloom import write_provenance
+
+    with open_workspace(workspace) as ws:
+        if run is None:
+            ws.recorder.catch_up()
+            quads = list(ws.recorder.traces)
+        else:
+            quads = ws.provenance(run).quads()
+    path = write_provenance(quads, format, output)
+    runs = max(0, len({quad.graph_name for quad in quads}) - 1)  # one graph is the catalogue
+    if as_json:
+        print_json({"path": str(path), "format": format, "runs": runs, "quads": len(quads)})
+    else:
+        click.echo(f"{path}: {runs:,} runs, {len(quads):,} quads as {format}")

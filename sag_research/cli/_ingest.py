@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @with_workspace
 @click.option("--labels", metavar="FILE", help="Report, folder of reports, or CSV.")
-@click.option("--format", "format_name", metavar="NAME", help="Default: content decides.")
+@click.option("--format", "format_name", metavar="NAME",
+              help="Default: content decides; NAME! takes what looks otherwise, too.")  # fmt: skip
 @click.option("--jobs", default=1, show_default=True, type=click.IntRange(1),
               help="Processes that read; pays for many or large files.")  # fmt: skip
 @click.option("--recheck", is_flag=True, help="Read files again that look unchanged.")
@@ -46,11 +47,17 @@ def ingest(
     as_json: bool,
 ) -> int:
     """Read trajectories from files and folders into a workspace."""
-    for path in (*paths, labels):  # before a workspace is made for nothing
+    from sag_research.ingest import check_inputs  # takes its time to import
+    from sag_research.workspace import default_path
+
+    for path in (*paths, labels):
         if path is not None and not Path(path).exists():
             raise UsageError(f"{path} does not exist", fix="check the path")
+    place = workspace or default_path()
+    known = check_inputs(paths, labels=labels, format=format_name, workspace=place)
+    # nothing is wrong that can be seen: no workspace is made for nothing
     with open_workspace(workspace, create=True) as ws:
-        report = ws.ingest(*paths, labels=labels, format=format_name, jobs=jobs, recheck=recheck)
+        report = ws.ingest(*paths, labels=known, format=format_name, jobs=jobs, recheck=recheck)
     if as_json:
         print_json(report.to_dict())
     else:

@@ -3,6 +3,7 @@
 from sag_research.ingest._agentpile import agentpile_runs, load_public
 from sag_research.ingest._apply import apply_labels
 from sag_research.ingest._card import data_card
+from sag_research.ingest._check import check_inputs
 from sag_research.ingest._copies import Copy, CopyReport, hide, hide_copies, show
 from sag_research.ingest._events import step_payload
 from sag_research.ingest._fetch import Fetched, fetch, fetched_sets
@@ -34,6 +35,7 @@ __all__ = [
     "add",
     "agentpile_runs",
     "apply_labels",
+    "check_inputs",
     "data_card",
     "fetch",
     "fetched_sets",

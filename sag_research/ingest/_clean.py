@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, Final
 
 from sag_research import _text
 
-__all__ = ["DEEPEST", "LONGEST", "clean", "is_fit", "is_long"]
+__all__ = ["DEEPEST", "LONGEST", "clean", "has_nul", "is_fit", "is_long"]
 
 LONGEST: Final = 64 * 2**20
 """Bytes of a text in the log."""
@@ -59,9 +60,31 @@ def is_fit(value: Any, depth: int = 0) -> bool:
     if kind is list:
         return all(is_fit(item, depth + 1) for item in value)
     if kind is dict:
-        keys = all(type(key) is str and not _is_spoilt(key) for key in value)
-        return keys and all(is_fit(item, depth + 1) for item in value.values())
+        for key, item in value.items():
+            if type(key) is not str or _is_spoilt(key):
+                return False
+            if item is not None and not is_fit(item, depth + 1):
+                return False
+        return True
     return False
+
+
+_NUL: Final = b"\\u0000"
+_MARK: Final = b'{"\\u0000":"'
+
+
+def has_nul(body: bytes, texts: Mapping[bytes, bytes]) -> bool:
+    """Tell whether NUL may stand anywhere in what the log accepted, by its bytes alone.
+
+    Parameters
+    ----------
+    body : bytes
+        The canonical form of a payload; marks, which hold NUL, stand for its long texts.
+    texts : mapping of bytes to bytes
+        Those long texts.
+    """
+    in_body = _NUL in body and body.count(_NUL) != body.count(_MARK)
+    return in_body or any(b"\x00" in text for text in texts.values())
 
 
 def _clean(value: Any, path: str, spoilt: dict[str, str], depth: int) -> Any:

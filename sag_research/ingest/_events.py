@@ -9,7 +9,8 @@ import msgspec
 from msgspec.structs import replace
 
 from sag_research import _text
-from sag_research.ingest._clean import clean, is_long
+from sag_research.errors import BadPayloadError
+from sag_research.ingest._clean import clean, has_nul, is_fit, is_long
 from sag_research.ingest._copies_spelling import deeds_of_steps, sketch
 from sag_research.log import (
     PreparedEvent,
@@ -55,6 +56,18 @@ def step_payload(step: Step, spoilt: dict[str, str] | None = None) -> dict[str, 
     >>> payload["observation"], payload["flags"]
     ('half \ufffd', ['repaired'])
     """
+    payload = _payload(step)
+    before: dict[str, str] = {}
+    payload = {name: clean(value, name, before) for name, value in payload.items()}
+    if before:
+        payload["flags"] += [one for one in _what_was_done(before) if one not in payload["flags"]]
+    if spoilt is not None:
+        spoilt.update(before)
+    return payload
+
+
+def _payload(step: Step) -> dict[str, Any]:
+    """Return what a step says, as it says it."""
     payload: dict[str, Any] = {
         "thought": step.thought,
         "action": step.action,
@@ -69,12 +82,6 @@ def step_payload(step: Step, spoilt: dict[str, str] | None = None) -> dict[str, 
         ("seconds", step.seconds),
     )
     payload.update((name, value) for name, value in optional if value is not None)
-    before: dict[str, str] = {}
-    payload = {name: clean(value, name, before) for name, value in payload.items()}
-    if before:
-        payload["flags"] += [one for one in _what_was_done(before) if one not in payload["flags"]]
-    if spoilt is not None:
-        spoilt.update(before)
     return payload
 
 
@@ -228,6 +235,8 @@ def _step_event(
     spoilt: dict[str, str],
     texts: dict[bytes, bytes],
 ) -> PreparedEvent:
+    if (prepared := _prepared_as_it_is(run_id, step, texts)) is not None:
+        return prepared
     before: dict[str, str] = {}
     payload = step_payload(step, before)
     if before:
@@ -236,3 +245,28 @@ def _step_event(
         )
         payload["raw"] = {field: keep_text(text, texts) for field, text in before.items()}
     return prepare_event(Event(run_id=run_id, type="agent.step", payload=payload), texts)
+
+
+def _prepared_as_it_is(run_id: str, step: Step, texts: dict[bytes, bytes]) -> PreparedEvent | None:
+    """Make a step ready that surely needs no cleaning, as nearly all do; else None.
+
+    The log itself refuses broken and endless texts and numbers that are none; what it takes and
+    this package does not is NUL, and what free-form values may hold.
+    """
+    usage = step.usage
+    counts = () if usage is None else (usage.tokens_in, usage.tokens_out, usage.cost_usd)
+    free = (step.state, *counts)
+    for call in step.calls:
+        free += (call.arguments, call.exit_code)
+    if not all(map(is_fit, free)):
+        return None
+    own: dict[bytes, bytes] = {}
+    try:
+        event = Event(run_id=run_id, type="agent.step", payload=_payload(step))
+        prepared = prepare_event(event, own)
+    except BadPayloadError:
+        return None
+    if has_nul(prepared.body, own):
+        return None
+    texts |= own
+    return prepared

@@ -13,6 +13,7 @@ from sag_research.model import WORKSPACE_RUN, Outcome
 __all__ = [
     "SourceRead",
     "Visibility",
+    "labels_in_log",
     "outcomes_in_log",
     "sources_in_log",
     "visibility_in_log",
@@ -52,6 +53,7 @@ class _Hidden(msgspec.Struct):
 
 class _About(msgspec.Struct):
     run: str
+    place: str | None = None
 
 
 def sources_in_log(store: SQLiteEventStore, after: int = 0) -> Iterator[tuple[int, SourceRead]]:
@@ -64,11 +66,17 @@ def sources_in_log(store: SQLiteEventStore, after: int = 0) -> Iterator[tuple[in
 
 def outcomes_in_log(store: SQLiteEventStore) -> Iterator[tuple[str, Outcome]]:
     """Yield what was said of runs, in the order in which it was said."""
+    for run_id, outcome, _ in labels_in_log(store):
+        yield run_id, outcome
+
+
+def labels_in_log(store: SQLiteEventStore) -> Iterator[tuple[str, Outcome, str | None]]:
+    """Yield what was said of runs, in the order in which it was said, and by which label file."""
     if store.has_run(WORKSPACE_RUN):
         for event in store.read(WORKSPACE_RUN, types=("outcome.recorded",)):
             about, outcome = _as(event.payload, _About), _as(event.payload, Outcome)
             if about is not None and outcome is not None:
-                yield about.run, outcome
+                yield about.run, outcome, about.place
 
 
 def visibility_in_log(store: SQLiteEventStore) -> dict[str, Visibility]:

@@ -12,16 +12,19 @@ import os
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Condition, Thread
 from typing import IO, Final, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from sag_research.errors import SagError
-from sag_research.ingest._reading import Look, Read, Rules
+from sag_research.ingest._reading import Look, Read, Rules, Shared, source_of
+from sag_research.ingest._share import can_be_shared
+from sag_research.ingest._together import put_together
 from sag_research.ingest._walk import Found
 
 __all__ = ["Order", "Task", "found_of", "framed", "read_frame", "read_in_processes"]
@@ -34,6 +37,8 @@ _WINDOW: Final = 24
 """Files that a process is given ahead."""
 _WAITING_BYTES: Final = 32 * 2**20
 """What a process has sent and nobody took yet; then it waits."""
+_LARGE: Final = 2 * 2**20
+"""Bytes on disk from which on all processes read a file, if it can be shared."""
 _HEAD: Final = 8
 """Bytes of the length before each message."""
 _SHORT: Final = 16
@@ -61,6 +66,8 @@ class Task(msgspec.Struct, array_like=True, frozen=True):
     problem: str
     members: list[bytes]
     size: int = 0
+    shared: Shared | None = None
+    """Which of how many processes reads it, where several do."""
 
 
 def found_of(task: Task) -> Found:
@@ -120,19 +127,25 @@ def read_in_processes(
     Notes
     -----
     All parts of a look must be taken before the next look. A process that ends costs the file
-    that it held, which is refused; another process goes on with the rest.
+    that it held, which is refused; another process goes on with the rest. A large file of rows
+    is read by all of them, each every n-th block of it.
     """
     digests = b"".join(bytes.fromhex(digest[:_SHORT]) for digest in known)
     order = framed(_encode(Order(rules._replace(packed=True), digests)))
     readers: list[_Reader] = []
-    waiting: deque[tuple[Found, _Reader]] = deque()
+    waiting: deque[tuple[Found, list[_Reader]]] = deque()
     try:
         for one, size in found:
-            if len(readers) < jobs:
+            task = _task_of(one, size)
+            if is_shared := size >= _LARGE and not one.problem and can_be_shared(source_of(one)):
+                readers += [_Reader(order) for _ in range(jobs - len(readers))]
+            elif len(readers) < jobs:
                 readers.append(_Reader(order))
-            reader = min(readers, key=lambda reader: reader.load)
-            reader.send(_task_of(one, size))
-            waiting.append((one, reader))
+            chosen = readers if is_shared else [min(readers, key=lambda reader: reader.load)]
+            for number, reader in enumerate(chosen):
+                shared = (number, jobs) if is_shared else None
+                reader.send(replace(task, size=size // len(chosen), shared=shared))
+            waiting.append((one, [*chosen]))
             if len(waiting) >= _WINDOW * jobs:
                 yield _look(*waiting.popleft())
         while waiting:
@@ -142,15 +155,17 @@ def read_in_processes(
             reader.stop()
 
 
-def _look(found: Found, reader: _Reader) -> Look:
-    first = reader.take()
-    return Look(found, first, _rest(reader) if first.more else iter(()))
+def _look(found: Found, readers: Sequence[_Reader]) -> Look:
+    takes = [reader.take for reader in readers]
+    parts = put_together(takes) if len(takes) > 1 else _parts(takes[0])
+    first = next(parts)
+    return Look(found, first, parts)
 
 
-def _rest(reader: _Reader) -> Iterator[Read]:
+def _parts(take: Callable[[], Read]) -> Iterator[Read]:
     more = True
     while more:
-        part = reader.take()
+        part = take()
         more = part.more
         yield part
 

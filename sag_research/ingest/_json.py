@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
@@ -20,6 +20,7 @@ __all__ = [
     "decode",
     "first_character",
     "first_fault",
+    "first_lines",
     "loads",
     "looks_like_json",
     "outline",
@@ -98,8 +99,14 @@ def _repaired(value: Any) -> Any:
     return repair(value) if isinstance(value, str) else value
 
 
-def loads(data: bytes) -> Any:
+def loads(data: bytes, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
     """Decode any JSON; invalid bytes become lone surrogates, absurdly long numbers stay text.
+
+    Parameters
+    ----------
+    data : bytes
+    pairs : callable, optional
+        Makes an object of its keys and values; by default the last one of a repeated key wins.
 
     Raises
     ------
@@ -108,7 +115,7 @@ def loads(data: bytes) -> Any:
     """
     text = data.removeprefix(_BOM).decode("utf-8", "surrogateescape")
     try:
-        return json.loads(text, strict=False, parse_int=_int)
+        return json.loads(text, strict=False, parse_int=_int, object_pairs_hook=pairs)
     except RecursionError:
         raise _too_deep() from None
     except json.JSONDecodeError as error:
@@ -148,6 +155,21 @@ def first_fault(lines: Iterable[bytes]) -> str:
             except FormatError as error:
                 return f"line {number}: {error}"
     return ""
+
+
+def first_lines(head: bytes, most: int = 5) -> list[bytes]:
+    r"""Return the first lines of a beginning that are whole objects; else the first, which is cut.
+
+    Examples
+    --------
+    >>> first_lines(b'{"a": 1}\n{"b": \n\n{"c": 1}\n{"d"')
+    [b'{"a": 1}', b'{"c": 1}']
+    >>> first_lines(b'{"a": 1, "b')
+    [b'{"a": 1, "b']
+    """
+    lines = head.split(b"\n", most)
+    kept = [line for line in lines[:most] if len(line) > 2 and outline(line).complete]
+    return kept or lines[:1]
 
 
 class Outline(NamedTuple):

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from sag_research._text import repair
 from sag_research.errors import FormatError, LabelError
-from sag_research.ingest._json import loads, looks_like_json
+from sag_research.ingest._json import looks_like_json
 from sag_research.ingest._labels_csv import read_csv
+from sag_research.ingest._labels_json import in_step, readings
 from sag_research.ingest._labels_model import Label, Labels
 from sag_research.ingest._labels_shapes import counters, labels_in
 from sag_research.ingest._source import Source
@@ -50,9 +51,13 @@ def read_labels(path: str | PathLike[str]) -> Labels:
     Notes
     -----
     A label's source is the file's folder and name, as in ``r1/results.json``; of a folder that is
-    given, the folder's name and the path inside it. So a corrected file at the same place takes
-    back what it said before, and files at two places that disagree are in conflict. Sources
-    inside trajectories, such as ``record``, have no slash in their names.
+    given, the folder's name and the path inside it; where labels are recorded, a second file of
+    that name gets more of its path. So a corrected file at the same place takes back what it
+    said before, and files at two places that disagree are in conflict. Sources inside
+    trajectories, such as ``record``, have no slash in their names.
+
+    Where a file says two things of a run, both are labels: an id in two lists that exclude each
+    other, or a JSON key that is repeated with two values, which a note names.
 
     A row of a CSV that cannot be understood costs that row, and so does a line of a file of
     records that is no JSON; both are listed as refused.
@@ -73,7 +78,9 @@ def read_labels(path: str | PathLike[str]) -> Labels:
         try:
             if one.problem:
                 raise FormatError(one.problem)
-            found.labels.extend(_read_file(Source(one.path), repair(name), found))
+            read = _read_file(Source(one.path), repair(name), found)
+            place = folder.resolve() / one.name if folder.is_dir() else folder.resolve()
+            found.labels += [label._replace(file=str(place)) for label in read]
         except LabelError as error:
             if one.named:
                 raise
@@ -106,33 +113,52 @@ def _read_file(source: Source, name: str, found: Labels) -> list[Label]:
 
 def _read_json(source: Source, name: str, found: Labels) -> list[Label]:
     try:
-        value = loads(source.bytes())
+        values, twice = readings(source.bytes())
     except FormatError:
-        return _read_lines(source, name, found.refused)
-    labels = labels_in(value, name, source.path)
+        return _read_lines(source, name, found)
+    labels = _of_readings(values, name, source)
     if labels is None:
         raise _no_labels(name, "JSON, but no report")
-    found.notes += [f"{name}: {one}; counted from the ids" for one in counters(value)]
+    told = dict.fromkeys(one for value in values for one in counters(value))
+    found.notes += [f"{name}: {one}; counted from the ids" for one in told]
+    found.notes += [f"{name}: {one}" for one in twice]
     return labels
 
 
-def _read_lines(source: Source, name: str, refused: list[str]) -> list[Label]:
+def _of_readings(values: list[Any], name: str, source: Source) -> list[Label] | None:
+    """Read what a file says by each of its readings, once each."""
+    found: list[Label] | None = None
+    for value in values:
+        labels = labels_in(value, name, source.path)
+        if labels is not None and found is None:
+            found = labels
+        elif labels is not None and found is not None:
+            known = set(found)
+            found += [label for label in labels if label not in known]
+    return found
+
+
+def _read_lines(source: Source, name: str, found: Labels) -> list[Label]:
     """Read records, one a line; a line behind the first that is no JSON costs that line."""
-    values: list[Any] = []
-    faults = []
+    values: list[list[Any]] = []
+    faults, notes = list[str](), list[str]()
     for number, line in enumerate(source.lines(), 1):
         if not line.strip():
             continue
         try:
-            values.append(loads(line))
+            read, twice = readings(line)
         except FormatError as error:
             if not values:
                 raise
             faults.append(f"{name} line {number}: {error}")
-    labels = labels_in(values, name, source.path)
+        else:
+            values.append(read)
+            notes += [f"{name} line {number}: {one}" for one in twice]
+    labels = _of_readings(in_step(values), name, source)
     if labels is None:
         raise _no_labels(name, faults[0] if faults else "JSON, but no report")
-    refused += faults
+    found.refused += faults
+    found.notes += notes
     return labels
 
 

@@ -20,6 +20,7 @@ from sag_research.ingest._labels_model import (
     KeyKind,
     Label,
     Verdict,
+    is_flag,
 )
 from sag_research.ingest._source import Source
 from sag_research.ingest.formats._shared import integer, number
@@ -100,7 +101,7 @@ def of_table(values: Sequence[Any], name: str) -> list[Label] | None:
     """
     labels = []
     for place, value in enumerate(values):
-        if not isinstance(value, Mapping) or not isinstance(value.get("outcome"), str):
+        if not isinstance(value, Mapping) or not _is_said(value.get("outcome", [])):
             return None
         if any(isinstance(one, (dict, list)) for one in value.values()):
             return None  # a run that says its outcome, or another record
@@ -110,6 +111,10 @@ def of_table(values: Sequence[Any], name: str) -> list[Label] | None:
             return None
         labels.append(_of_row(row, kind, name, f"record {place}"))
     return labels or None
+
+
+def _is_said(value: Any) -> bool:
+    return isinstance(value, str) or is_flag(value)
 
 
 def _cell(value: Any) -> str:

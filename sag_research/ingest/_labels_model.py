@@ -46,6 +46,8 @@ class Label(NamedTuple):
     """Of a trial, the folder that holds all it wrote: runs read from there are meant."""
     trial: str | None = None
     """The source's own id of a trial: the same one again is a copy of the file."""
+    file: str | None = None
+    """Where the label's file is, all links followed."""
 
 
 class Labels:

@@ -28,6 +28,8 @@ from sag_research.model import Outcome
 
 __all__ = ["counters", "labels_in"]
 
+_JUDGED: Final = r"completed|generated|with_logs|applied"
+"""Lists of what was judged, whatever came out."""
 _LISTS: Final[tuple[tuple[str, Verdict], ...]] = (
     (r"resolved", SUCCESS),
     (r"error|failed|install_fail|reset_failed|no_logs|test_errored|test_timeout", ERROR),
@@ -36,9 +38,10 @@ _LISTS: Final[tuple[tuple[str, Verdict], ...]] = (
     (r"empty_patch|empty_error_patch|no_generation", EMPTY),
     (r"no_apply", NO_APPLY),
     (r"unresolved", FAILURE),
-    (r"completed|generated|with_logs|applied", FAILURE),
+    (_JUDGED, FAILURE),
 )
 """What it means to stand in a list of this name; of several, the first is believed."""
+_ORDER: Final = [verdict for _, verdict in _LISTS]
 
 _FLAGS: Final[tuple[tuple[str, bool, Verdict], ...]] = (
     ("error_eval", True, ERROR),
@@ -74,7 +77,7 @@ def labels_in(value: Any, name: str, path: Path) -> list[Label] | None:
     if (lists := _id_lists(value)) is not None:
         return _of_lists(lists, name, _model(value))
     if (said := _said(value)) is not None:
-        return [_of_instance(_own_id(value, path), said, name)]
+        return _of_instance(_own_id(value, path), said, name)
     if isinstance(value.get("instances"), list):
         return _of_records(value["instances"], name)
     return _of_mapping(value, name)
@@ -107,10 +110,12 @@ def _said(value: Mapping[str, Any]) -> dict[str, Any] | None:
     """Find ``resolved`` and the flags beside it: in a record, its report, or its attempts."""
     inner = value.get("test_result")
     places = (value, value.get("report"), inner.get("report") if isinstance(inner, dict) else None)
-    for place in places:
-        if isinstance(place, dict) and is_flag(place.get("resolved", "absent")):
-            return {**value, **place}
-    return _of_attempts(value)
+    told = [one for one in places if isinstance(one, dict) and is_flag(one.get("resolved", ""))]
+    if not told:
+        return _of_attempts(value)
+    known = {bool(one["resolved"]) for one in told if one["resolved"] is not None}
+    first = next((one for one in told if one["resolved"] is not None), told[0])
+    return {**value, **first, **({"contradicted": True} if len(known) > 1 else {})}
 
 
 def _of_attempts(value: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -135,9 +140,11 @@ def _verdict(value: Any) -> Verdict:
     return SUCCESS if value else FAILURE
 
 
-def _label(task_id: str, verdict: Verdict, name: str, model: str | None = None) -> Label:
+def _label(
+    task_id: str, verdict: Verdict, name: str, model: str | None = None, place: str = ""
+) -> Label:
     outcome = Outcome(outcome=verdict.outcome, detail=verdict.detail, source=name)
-    return Label("task_id", task_id, outcome, model=model)
+    return Label("task_id", task_id, outcome, model=model, place=place)
 
 
 def _model(value: Mapping[str, Any]) -> str | None:
@@ -153,39 +160,49 @@ def _own_id(value: Mapping[str, Any], path: Path) -> str:
     return named or (stem if stem not in ("report", "results") else path.absolute().parent.name)
 
 
-def _of_instance(task_id: str, said: Mapping[str, Any], name: str) -> Label:
-    verdict = _verdict(said["resolved"])
-    if verdict is FAILURE:
-        fitting = (one for key, when, one in _FLAGS if said.get(key) is when)
-        verdict = next(fitting, verdict)
-    elif said.get("undecided"):
+def _of_instance(task_id: str, said: Mapping[str, Any], name: str) -> list[Label]:
+    """Read what a report says of one instance: two labels where it contradicts itself."""
+    verdict, model = _verdict(said["resolved"]), _model(said)
+    fitting = ((key, one) for key, when, one in _FLAGS if said.get(key) is when)
+    flag, flagged = next(fitting, ("", None))
+    if said.get("contradicted"):
+        both = (SUCCESS, FAILURE)
+        return [_label(task_id, one, name, model) for one in both]
+    if verdict is SUCCESS and flagged is not None:
+        return [
+            _label(task_id, verdict, name, model, "resolved"),
+            _label(task_id, flagged, name, model, flag),
+        ]
+    if said.get("undecided"):
         verdict = Verdict("unknown", "several attempts")
-    return _label(task_id, verdict, name, _model(said))
+    elif verdict is FAILURE and flagged is not None:
+        verdict = flagged
+    return [_label(task_id, verdict, name, model)]
 
 
 def _of_records(values: list[Any], name: str) -> list[Label] | None:
     """Read a list of ``{"instance_id", "resolved"}``; other entries make it no report."""
     if (table := of_table(values, name)) is not None:
         return table
-    labels = []
+    labels: list[Label] = []
     for value in values:
         said = _said(value) if isinstance(value, dict) else None
         if said is None or not (task_id := as_id(value.get("instance_id"))):
             return None
-        labels.append(_of_instance(task_id, said, name))
+        labels += _of_instance(task_id, said, name)
     return labels or None
 
 
 def _of_mapping(value: Mapping[str, Any], name: str) -> list[Label] | None:
     """Read ``{id: {"resolved": …}}``; other objects make it no report, counters do not."""
-    labels = []
+    labels: list[Label] = []
     for task_id, one in value.items():
         if not isinstance(one, (dict, list)):
             continue
         said = _said(one) if isinstance(one, dict) else None
         if said is None:
             return None
-        labels.append(_of_instance(task_id, said, name))
+        labels += _of_instance(task_id, said, name)
     return labels or None
 
 
@@ -200,22 +217,24 @@ def _id_lists(value: Mapping[str, Any]) -> dict[str, list[str]] | None:
 
 
 def _of_lists(lists: Mapping[str, list[str]], name: str, model: str | None) -> list[Label]:
-    """Recount from the ids. An id that is both resolved and unresolved gives both labels."""
-    statuses: dict[str, set[str]] = {}
+    """Recount from the ids. An id that is resolved, and something else as well, gives all labels.
+
+    To be among those that were judged at all contradicts nothing.
+    """
+    statuses: dict[str, dict[str, Verdict]] = {}
     for status, ids in lists.items():
         for task_id in ids:
-            statuses.setdefault(task_id, set()).add(status)
+            statuses.setdefault(task_id, {})[status] = _verdict_of(status)
     labels = []
     for task_id, found in statuses.items():
-        labels.append(_label(task_id, _first_verdict(found), name, model))
-        if {"resolved", "unresolved"} <= found:
-            labels.append(_label(task_id, FAILURE, name, model))
+        told = {status: one for status, one in found.items() if not re.fullmatch(_JUDGED, status)}
+        if "resolved" in told and len(told) > 1:
+            labels += [_label(task_id, one, name, model, status) for status, one in told.items()]
+        else:
+            first = min(found.values(), key=_ORDER.index)
+            labels.append(_label(task_id, first, name, model))
     return labels
 
 
-def _first_verdict(statuses: set[str]) -> Verdict:
-    return next(
-        verdict
-        for names, verdict in _LISTS
-        if any(re.fullmatch(names, status) for status in statuses)
-    )
+def _verdict_of(status: str) -> Verdict:
+    return next(verdict for names, verdict in _LISTS if re.fullmatch(names, status))

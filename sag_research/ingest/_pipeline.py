@@ -20,7 +20,7 @@ from sag_research.ingest._clean import clean
 from sag_research.ingest._copies import hide_copies
 from sag_research.ingest._events import read_run, run_id_of, write_run
 from sag_research.ingest._jobs import read_in_processes
-from sag_research.ingest._labels import read_labels
+from sag_research.ingest._labels import Labels, read_labels
 from sag_research.ingest._progress import Progress, shown
 from sag_research.ingest._reading import HELD_BYTES, Look, Read, Rules, read_source, source_of
 from sag_research.ingest._reasons import hint_at_formats, hint_at_labels
@@ -45,7 +45,7 @@ def ingest(
     store: SQLiteEventStore,
     paths: Iterable[str | os.PathLike[str]],
     *,
-    labels: str | os.PathLike[str] | None = None,
+    labels: str | os.PathLike[str] | Labels | None = None,
     format: str | None = None,
     jobs: int = 1,
     recheck: bool = False,
@@ -58,12 +58,14 @@ def ingest(
     store : SQLiteEventStore
     paths : iterable of path-like
         Files, or folders walked to their end. Hidden files are left out.
-    labels : path-like, optional
-        What :func:`read_labels` reads; recorded for the runs of these files, those included
-        that were in the log before.
+    labels : path-like or Labels, optional
+        What :func:`read_labels` reads, or has read; recorded for the runs of these files, those
+        included that were in the log before.
     format : str, optional
         Take files for this format; by default each file's content decides. In a folder, only
-        what the format claims or what has a trajectory's suffix is taken.
+        what the format claims or what has a trajectory's suffix is taken. What the format does
+        not claim and another one is sure of is refused, unless an exclamation mark stands
+        behind the name: ``native!``.
     jobs : int
         Number of further processes that read files, while this one writes; 1 for none. The
         result is the same.
@@ -98,7 +100,8 @@ def ingest(
         raise UsageError(f"{jobs} jobs", fix="1 or more; 1 reads in this process")
     paths = list(paths)
     found = list(find(paths, None if store.path == ":memory:" else Path(store.path)))
-    known = None if labels is None else read_labels(labels)
+    if labels is not None and not isinstance(labels, Labels):
+        labels = read_labels(labels)
     rules = Rules(format, _HELD_BYTES)
     account = Account(store, lambda one: _read_here(one, source_of(one), rules, formats, _is_new))
     account.report.notes += formats.tell()
@@ -112,10 +115,10 @@ def ingest(
         report.copies = hide_copies(store, account.sources)
         report.notes += report.copies.notes()
     memory.save()  # not before: what is remembered is not looked at for copies again
-    if known is not None:
+    if labels is not None:
         runs = account.runs_by_path()
         every = {run_id for run_ids in runs.values() for run_id in run_ids}
-        report.labels = apply_labels(store, known, runs=every, paths=runs)
+        report.labels = apply_labels(store, labels, runs=every, paths=runs, sources=account.sources)
     else:
         hint_at_labels(report)
     hint_at_formats(report, paths, account.folders)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -11,16 +12,33 @@ from msgspec.structs import replace
 from sag_research._text import repair
 from sag_research.errors import BadPayloadError, FormatError, UsageError
 from sag_research.ingest._events import ReadRun, read_run, run_id_of
-from sag_research.ingest._format import Format
-from sag_research.ingest._reasons import TOO_DEEP, has_suffix, reason_of, refusals, unclaimed
+from sag_research.ingest._format import Format, Reading
+from sag_research.ingest._reasons import (
+    TOO_DEEP,
+    has_suffix,
+    other_format,
+    reason_of,
+    refusals,
+    unclaimed,
+)
+from sag_research.ingest._share import BY_ROW, Share
 from sag_research.ingest._source import Source
 from sag_research.ingest._walk import Found
-from sag_research.ingest.formats import recognise
+from sag_research.ingest.formats import recognise, sure_of
 from sag_research.ingest.plugins import Formats
 from sag_research.log import packed_run
 from sag_research.model import Trajectory
 
-__all__ = ["HELD_BYTES", "Look", "Read", "Rules", "read_source", "source_of"]
+__all__ = [
+    "HELD_BYTES",
+    "Look",
+    "Read",
+    "Rules",
+    "Shared",
+    "no_run_in",
+    "read_source",
+    "source_of",
+]
 
 HELD_BYTES: Final = 64 * 2**20
 """Runs of a source up to this size are made ready before the log is locked."""
@@ -49,6 +67,10 @@ class Read(msgspec.Struct, array_like=True, frozen=True):
     """Another part follows; notes and refused records stand in the last one."""
     warnings: list[str] = []
     """What is wrong with plug-ins, whatever became of the file; in the first part."""
+    told: list[str] = []
+    """Of a share: what is to be noted of its runs, behind all notes of the source."""
+    turn: bool = False
+    """Of a share: a block ends here, and the next one is another's."""
 
 
 class Look(NamedTuple):
@@ -69,6 +91,10 @@ class Rules(NamedTuple):
     """Pack the texts at once: worth it in another process than the one that writes."""
 
 
+Shared: TypeAlias = tuple[int, int]
+"""Which of how many readers of a source this one is."""
+
+
 class _Refused(Exception):
     """A file is not ingested; the message is the reason."""
 
@@ -84,15 +110,18 @@ def read_source(
     rules: Rules,
     formats: Formats,
     is_known: Callable[[str], bool],
+    shared: Shared | None = None,
 ) -> Iterator[Read]:
     """Read a file, as far as its content is not known by its digest.
 
     Yields
     ------
     Read
-        One; several where the runs are larger than ``rules.held``.
+        One; several where the runs are larger than ``rules.held``. Of a shared source, one for
+        each block and a last one, for :func:`put_together`; if it cannot be shared after all,
+        the first reader has it alone.
     """
-    for part in _read(found, source, rules, formats, is_known):
+    for part in _read(found, source, rules, formats, is_known, shared):
         yield replace(part, warnings=formats.tell()) if formats.told else part
 
 
@@ -102,6 +131,7 @@ def _read(
     rules: Rules,
     formats: Formats,
     is_known: Callable[[str], bool],
+    shared: Shared | None,
 ) -> Iterator[Read]:
     try:
         if found.problem:
@@ -113,7 +143,12 @@ def _read(
         if is_known(source.digest):
             yield Read(source.digest, source.size, known=True)
             return
-        parts = _parts(source, format_, rules.held, is_claimed)
+        if shared is not None and is_claimed and format_.name in BY_ROW:
+            parts = _share(source, format_, Share(*shared))
+        elif shared is not None and shared[0] > 0:
+            parts = iter((Read(),))
+        else:
+            parts = _parts(source, format_, rules.held, is_claimed)
         for part in parts:
             yield replace(part, runs=_packed(part.runs)) if rules.packed else part
     except (_Refused, FormatError, OSError) as error:
@@ -144,7 +179,10 @@ def _recognise(found: Found, source: Source, rules: Rules, formats: Formats) -> 
     if format_ is not None:
         return format_, True
     if rules.format and (found.named or has_suffix(found.path)):
-        return formats.tried[0], False
+        (asked,) = formats.tried
+        if (other := sure_of(source, formats.others)) is not None:
+            raise _Refused(other_format(asked.name, other.name))
+        return asked, False
     raise _Refused(unclaimed(source))
 
 
@@ -165,8 +203,7 @@ def _parts(source: Source, format_: Format, held: int, is_claimed: bool) -> Iter
                 yield replace(about, runs=state.hand_over(), more=True)
                 most = _PART_BYTES
         if not state.ids:
-            why = refusals(reading.refused, 0) or "; ".join(reading.notes[:3])
-            raise FormatError("no run in it", why=why)
+            raise no_run_in(reading.notes, reading.refused)
         if not (is_claimed or state.n_steps):
             raise FormatError("no step in it", why=f"it does not look like {format_.name}")
     except (BadPayloadError, UsageError, FormatError) as error:
@@ -182,6 +219,56 @@ def _parts(source: Source, format_: Format, held: int, is_claimed: bool) -> Iter
         notes=list(map(repair, (*reading.notes, *state.notes))),
         refused=[(repair(where), repair(why)) for where, why in reading.refused],
     )
+
+
+def no_run_in(notes: Sequence[str], refused: list[tuple[str, str]]) -> FormatError:
+    """Say why there is no run in a source that was read to its end."""
+    return FormatError("no run in it", why=refusals(refused, 0) or "; ".join(notes[:3]))
+
+
+def _share(source: Source, format_: Format, share: Share) -> Iterator[Read]:
+    """Read a share of a source's rows; each block is a part, and what is behind them the last."""
+    about = Read(source.digest, source.size, format=format_.name, claimed=True)
+    state, ended = _State(), deque[Read]()
+    try:
+        reading = format_.read(source)
+        source.share = share  # not before: what it looked at is the whole
+        since = _Since(reading, state, about)
+        share.ended = lambda: ended.append(since.part(more=True, turn=True))
+        for trajectory in reading:
+            while ended:
+                yield ended.popleft()
+            state.add(trajectory, source)
+        yield from ended
+    except (BadPayloadError, UsageError, FormatError) as error:
+        yield replace(about, reason=reason_of(error))
+    except RecursionError:
+        yield replace(about, reason=TOO_DEEP)
+    else:
+        yield since.part(version=repair(reading.version))
+
+
+class _Since:
+    """What came since the last part."""
+
+    def __init__(self, reading: Reading, state: _State, about: Read) -> None:
+        self._reading, self._state, self._about = reading, state, about
+        self._notes = self._told = self._refused = 0
+
+    def part(self, **more: Any) -> Read:
+        reading, state = self._reading, self._state
+        refused = reading.refused[self._refused :]
+        part = replace(
+            self._about,
+            runs=state.hand_over(),
+            notes=list(map(repair, reading.notes[self._notes :])),
+            told=list(map(repair, state.notes[self._told :])),
+            refused=[(repair(where), repair(why)) for where, why in refused],
+            **more,
+        )
+        self._notes, self._told = len(reading.notes), len(state.notes)
+        self._refused = len(reading.refused)
+        return part
 
 
 class _State:

@@ -25,6 +25,7 @@ __all__ = [
     "has_suffix",
     "hint_at_formats",
     "hint_at_labels",
+    "other_format",
     "reason_of",
     "refusals",
     "unclaimed",
@@ -98,6 +99,14 @@ def unclaimed(source: Source) -> str:
         if labels_in(value, source.name, source.path) is not None:
             return REPORT
     return _PREDICTIONS if b'"model_patch"' in source.head else _OTHER
+
+
+def other_format(asked: str, other: str) -> str:
+    """Say that a file is of another format than the one that was asked for."""
+    return (
+        f"it looks like {other}, not {asked}: leave the format out, or force it by"
+        f" an exclamation mark behind its name ({asked}!)"
+    )
 
 
 def hint_at_labels(report: IngestReport) -> None:

@@ -70,7 +70,7 @@ class LabelReport:
     contradictory : list of Contradiction
         One entry for each run and source, where one source says two things; nothing recorded.
     ambiguous : list of (str, list of str)
-        What the label names, and the runs among which nothing tells; nothing recorded.
+        What the label names, and the runs of which any may be meant, or none; nothing recorded.
     unmatched : int
         Labels that no run answers to.
     unmatched_keys : list of str
@@ -85,6 +85,8 @@ class LabelReport:
         Rows of a CSV that cannot be understood, with file and line; not among the labels.
     notes : list of str
         Files that hold no labels, and what could not be read.
+    hints : list of str
+        Why labels that name tasks alone are ambiguous, and what would help.
     by_source : dict of str to dict of str to int
         The counts of labels for each source; see :attr:`table_`.
     """
@@ -102,6 +104,7 @@ class LabelReport:
     refused: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     by_source: dict[str, dict[str, int]] = field(default_factory=dict)
+    hints: list[str] = field(default_factory=list)
 
     @property
     def n_contradictory(self) -> int:
@@ -141,6 +144,7 @@ class LabelReport:
             "unlabelled": self.unlabelled,
             "outcomes": self.outcomes,
             "refused": self.refused,
+            "hints": self.hints,
             "notes": self.notes,
         }
 
@@ -165,6 +169,7 @@ class LabelReport:
             ("ambiguous", [f"{key} ({_some(runs, 3)})" for key, runs in self.ambiguous]),
             ("unmatched", self.unmatched_keys),
             ("rows refused", self.refused),
+            ("to know", self.hints),
         ]
         return [(title, list(dict.fromkeys(names))) for title, names in found if names]
 

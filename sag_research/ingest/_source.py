@@ -8,11 +8,14 @@ import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Final, TypeAlias
+from typing import IO, TYPE_CHECKING, Final, TypeAlias
 
 import zstandard
 
 from sag_research.errors import FormatError
+
+if TYPE_CHECKING:
+    from sag_research.ingest._share import Share
 
 __all__ = ["HEAD_BYTES", "Source"]
 
@@ -74,6 +77,8 @@ class Source:
         self.members = members
         self.name = path.name if name is None else name
         self.root = path.parent.absolute() if root is None else root
+        self.share: Share | None = None
+        """The part of its rows that is read, where several read it."""
         self._data: _Bytes | None = None
         self._head: _Bytes | None = None
         self._digest: str | None = None
@@ -129,7 +134,14 @@ class Source:
         return b"".join(self._again()) if self._data is None else self._data
 
     def lines(self) -> Iterator[_Bytes]:
-        r"""Yield the lines, split at ``\n`` only; a source of any size takes little memory."""
+        r"""Yield the lines, split at ``\n`` only; a source of any size takes little memory.
+
+        Lines that are not of this source's share are blank.
+        """
+        lines = self._lines()
+        return lines if self.share is None else self.share.lines(lines)
+
+    def _lines(self) -> Iterator[_Bytes]:
         self._digest or self._load()
         parts: list[_Bytes] = []  # of a line that is longer than a chunk
         for chunk in self._again() if self._data is None else (self._data,):
@@ -142,17 +154,22 @@ class Source:
         if rest := b"".join(parts):
             yield rest
 
+    def beginning(self, size: int) -> _Bytes:
+        """Return the first bytes, so many or a few more; the rest is not read."""
+        found: list[_Bytes] = []
+        for chunk in self._chunks():
+            found.append(chunk)
+            size -= len(chunk)
+            if size <= 0:
+                break
+        return b"".join(found)
+
     def release(self) -> None:
         """Forget the content, which is read from disk again when asked for."""
         self._data = None
 
     def _first_bytes(self) -> _Bytes:
-        head = b""
-        for chunk in self._chunks():
-            head += chunk
-            if len(head) >= HEAD_BYTES:
-                break
-        return head[:HEAD_BYTES]
+        return self.beginning(HEAD_BYTES)[:HEAD_BYTES]
 
     def _load(self) -> str:
         if self._fault is not None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from sag_research.errors import UsageError
+from sag_research.ingest._members import is_repeated, members_of
 
 __all__ = ["Found", "find"]
 
@@ -55,8 +55,9 @@ def find(paths: Iterable[str | os.PathLike[str]], own: Path | None = None) -> It
     -----
     Names that begin with a dot are left out while a folder is walked, and so are workspaces.
     Links to folders are followed, each folder once, so a loop of links ends. Files that hold one
-    event each, ``event-<number>-<id>.json``, are one source together, which has the name of their
-    folder. What is no regular file, or is in ``/proc``, ``/sys`` or ``/dev`` behind its links, has
+    event each, ``event-<number>-<id>.json`` or ``events/<number>.json``, are one source together,
+    which has the name of their folder; pages in ``event_cache``, which repeat them, have a problem.
+    What is no regular file, or is in ``/proc``, ``/sys`` or ``/dev`` behind its links, has
     a problem.
     """
     given = [Path(path) for path in paths]
@@ -116,13 +117,15 @@ def _walk(
     names = {entry.name for entry in entries}
     if LOG_NAME in names and folder != root:
         return
-    members = [entry for entry in entries if _is_member(entry)]
+    members = members_of(folder, entries)
+    own_names = {entry.name for entry in members}
+    problem = _REPEATED if is_repeated(folder) else ""
     if members:
         paths = tuple(folder / entry.name for entry in members)
         name = folder.name if folder == root else _name(folder, root)
         yield Found(folder, name, root, False, members=paths)
     for entry in entries:
-        if members and _is_member(entry):
+        if entry.name in own_names:
             continue
         path = folder / entry.name
         if entry.name.startswith(".") or _belongs_to(own, path):
@@ -131,22 +134,8 @@ def _walk(
             yield from _walk(path, root, own, folders)
         else:
             linked = entry.is_symlink()
-            yield _look(path, _name(path, root), root, named=False, linked=linked)
-
-
-_MEMBER: Final = re.compile(r"event-\d+-.+\.json(?:\.(?:gz|zst))?", re.DOTALL)
-
-
-def _is_member(entry: os.DirEntry[str]) -> bool:
-    """Tell whether a file holds one event of a run that is a folder of such files."""
-    return _MEMBER.fullmatch(entry.name) is not None and _is_plain(entry)
-
-
-def _is_plain(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_file(follow_symlinks=False)
-    except OSError:
-        return False
+            found = _look(path, _name(path, root), root, named=False, linked=linked)
+            yield found._replace(problem=found.problem or problem)
 
 
 def _is_dir(entry: os.DirEntry[str]) -> bool:
@@ -162,6 +151,7 @@ def _belongs_to(own: Path | None, path: Path) -> bool:
     return path.name.startswith(own.name) or path.name in (_WAREHOUSE, "models")
 
 
+_REPEATED: Final = "a page of the events in the folder 'events' beside it"
 _NO_FILE: Final = f"the system's own, no file of yours: in {', '.join(_SPECIAL)}"
 
 

@@ -43,13 +43,15 @@ def serve() -> None:
     _send(answers, b"up")
     encode = msgspec.msgpack.Encoder().encode
     while True:
-        found = found_of(tasks.get())
+        task = tasks.get()
+        found = found_of(task)
         for part in read_source(
             found,
             source_of(found),
             order.rules,
             formats,
             lambda digest: bytes.fromhex(digest[: 2 * _SHORT_BYTES]) in known,
+            task.shared,
         ):
             _send(answers, encode(part))
 

@@ -12,11 +12,13 @@ it is left out, or its file is, and a note says so.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from sag_research._text import clip, repair, said
 from sag_research.errors import Caught, FormatError, UsageError
@@ -25,10 +27,12 @@ from sag_research.ingest._source import Source
 from sag_research.ingest.formats import FORMATS
 from sag_research.model import Trajectory
 
-__all__ = ["GROUP", "Formats", "available", "discover"]
+__all__ = ["FORCE", "GROUP", "Formats", "available", "discover"]
 
 GROUP: Final = "sag_research.formats"
 """Name of the entry point group."""
+FORCE: Final = "!"
+"""Behind the name of a format: files are taken for it whatever they look like."""
 
 _NAME: Final = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _MESSAGE: Final = 200
@@ -57,8 +61,7 @@ def discover(known: Sequence[Format], notes: list[str]) -> tuple[Format, ...]:
     """
     found = list(known)
     names = {one.name for one in known}
-    points = metadata.entry_points(group=GROUP)
-    for point in sorted(points, key=lambda point: (point.name, point.value)):
+    for point in _points():
         format_ = _load(point, notes)
         if format_ is not None and format_.name in names:
             notes.append(f"{_about(point)} left out: there is a format {format_.name!r} already")
@@ -68,12 +71,36 @@ def discover(known: Sequence[Format], notes: list[str]) -> tuple[Format, ...]:
     return tuple(found)
 
 
+_Find: TypeAlias = Callable[..., Iterable[metadata.EntryPoint]]
+
+
+def _points() -> tuple[metadata.EntryPoint, ...]:
+    """Return the entry points of installed plug-ins, by name."""
+    return _points_of(metadata.entry_points, tuple((path, _changed(path)) for path in sys.path))
+
+
+@lru_cache(maxsize=1)
+def _points_of(find: _Find, path: tuple[tuple[str, int], ...]) -> tuple[metadata.EntryPoint, ...]:
+    """Look through all that is installed: once, until something is installed or removed."""
+    return tuple(sorted(find(group=GROUP), key=lambda point: (point.name, point.value)))
+
+
+def _changed(path: str) -> int:
+    """Return when a folder of installed packages was changed last; 0 if it is none."""
+    try:
+        return Path(path).stat().st_mtime_ns
+    except (OSError, ValueError):
+        return 0
+
+
 class Formats(NamedTuple):
     """The formats that an ingest tries, and what is wrong with plug-ins among them."""
 
     tried: tuple[Format, ...]
     told: list[str]
     """Grows while they are used; whoever passes it on empties it."""
+    others: tuple[Format, ...] = ()
+    """If one was named: those that may be surer of a file than it is."""
 
     def tell(self) -> list[str]:
         """Return what was not told yet."""
@@ -88,7 +115,7 @@ def available(name: str | None = None) -> Formats:
     Parameters
     ----------
     name : str, optional
-        As in ``--format``.
+        As in ``--format``; with an exclamation mark, no other format may object.
 
     Raises
     ------
@@ -99,11 +126,12 @@ def available(name: str | None = None) -> Formats:
     found = discover(FORMATS, told)
     if name is None:
         return Formats(found, told)
-    chosen = tuple(one for one in found if one.name == name)
+    chosen = tuple(one for one in found if one.name == name.removesuffix(FORCE))
     if not chosen:
         known = ", ".join(one.name for one in found)
         raise UsageError(f"no format is called {name!r}", fix=f"choose one of {known}")
-    return Formats(chosen, told)
+    others = () if name.endswith(FORCE) else tuple(one for one in found if one not in chosen)
+    return Formats(chosen, told, others)
 
 
 class _Caught(Caught):

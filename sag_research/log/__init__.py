@@ -14,6 +14,7 @@ from sag_research.log._calls import (
     rebuild_calls,
     record_call,
 )
+from sag_research.log._canonical import marked_digest
 from sag_research.log._prepared import (
     PreparedEvent,
     PreparedRun,
@@ -24,6 +25,7 @@ from sag_research.log._prepared import (
     prepare_run,
     writing_runs,
 )
+from sag_research.log._reading import RawEvent, RawPage
 from sag_research.log._redact import Redaction
 from sag_research.log._store import Head, SQLiteEventStore
 from sag_research.log._verify import Problem, VerifyReport
@@ -42,6 +44,10 @@ __all__ = [  # noqa: RUF022
     "has_call",
     "rebuild_calls",
     "record_call",
+    # bodies as they are kept
+    "RawEvent",
+    "RawPage",
+    "marked_digest",
     # runs made ready elsewhere
     "PreparedEvent",
     "PreparedRun",

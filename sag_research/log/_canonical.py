@@ -27,6 +27,7 @@ __all__ = [
     "decode",
     "encode",
     "marked",
+    "marked_digest",
     "parse",
     "seal",
 ]
@@ -133,6 +134,7 @@ def _object(
     What holds none is returned itself: most objects need not be made again.
     """
     changed = None
+    short: Any
     for key, item in value.items():
         if type(key) is not str or MARK in key:
             raise _Refused
@@ -141,9 +143,11 @@ def _object(
             size = len(item)
             if size < _SURELY_SHORT or (size < BLOB_BYTES and item.isascii()):
                 continue
+            short = _text(item, blobs, marks)
         elif item is None or (kind is int and _SMALL > item > -_SMALL):
             continue
-        short = _short(item, depth, blobs, marks)
+        else:
+            short = _short(item, depth, blobs, marks)
         if short is not item:
             if changed is None:
                 changed = value.copy()
@@ -170,7 +174,7 @@ def _short(value: Any, depth: int, blobs: dict[bytes, bytes], marks: _Marks) -> 
     if kind is dict:
         return _object(value, depth + 1, blobs, marks)
     if isinstance(value, (list, tuple)):
-        return [_short(item, depth + 1, blobs, marks) for item in value]
+        return [_short(item, depth + 1, blobs, marks) for item in value] if value else []
     if isinstance(value, Mapping):
         return _object(dict(value), depth + 1, blobs, marks)
     raise _Refused
@@ -280,6 +284,12 @@ def _marked_digest(mark: object) -> bytes:
     if type(mark) is not str:
         raise ValueError("a mark holds no digest")
     return bytes.fromhex(mark)
+
+
+def marked_digest(mark: Mapping[str, str]) -> bytes | None:
+    """Return the digest of the long text for which an object of a body stands, if it is a mark."""
+    digest = mark.get(MARK)
+    return None if digest is None else bytes.fromhex(digest)
 
 
 def marked(bodies: Iterable[bytes]) -> set[bytes]:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from operator import index
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sag_research.errors import StoreError, UsageError
 from sag_research.log import _canonical as canonical
@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from sag_research.log._store import SQLiteEventStore
 
 __all__ = [
+    "RawEvent",
+    "RawPage",
     "event_at",
     "follow",
+    "raw_pages",
     "read_blob",
     "read_runs",
     "read_runs_named",
@@ -36,6 +39,57 @@ _SELECT: Final = """
            e.body, e.digest
     FROM events e JOIN runs r ON r.run = e.run JOIN names t ON t.id = e.type
          JOIN names a ON a.id = e.actor LEFT JOIN names f ON f.id = e.frame"""
+
+
+class RawEvent(NamedTuple):
+    """An event as its row holds it: the body is not decoded, its long texts are elsewhere."""
+
+    seq: int
+    run_id: str
+    position: int
+    type: str
+    actor: str
+    cause: int | None
+    frame: str | None
+    ts_ns: int
+    started: float | None
+    seconds: float | None
+    body: bytes | None
+    digest: bytes
+
+
+class RawPage:
+    """Consecutive events of the log, for those who read bodies by their own types.
+
+    In a body, an object with one key, NUL, stands for a long text; :func:`marked_digest` tells.
+    """
+
+    def __init__(self, store: SQLiteEventStore, rows: Sequence[RawEvent]) -> None:
+        self.rows = rows
+        self._store = store
+
+    def texts(self, digests: Collection[bytes]) -> dict[bytes, str]:
+        """Return long texts by their digests; what is missing or damaged is left out."""
+        with self._store._lock, translated(self._store.path):
+            return shape.decoded(self._store._blobs.fetch(digests))
+
+    def events(self, rows: Sequence[RawEvent]) -> list[Event]:
+        """Read some of the events whole; one that cannot be read says so in its payload."""
+        with self._store._lock, translated(self._store.path):
+            redacted = partial(_redacted, self._store)
+            return shape.events_from_rows(rows, self._store._blobs.fetch, redacted, strict=False)
+
+
+def raw_pages(store: SQLiteEventStore, after: int, upto: int) -> Iterator[RawPage]:
+    """Read the log in the order of writing, page by page, without decoding."""
+    query = f"{_SELECT} WHERE e.seq > ? AND e.seq <= ? ORDER BY e.seq LIMIT {PAGE}"
+    while True:
+        with store._lock, translated(store.path):
+            rows = store._db.execute(query, (after, upto)).fetchall()
+        if not rows:
+            return
+        yield RawPage(store, list(map(RawEvent._make, rows)))
+        after = rows[-1][0]
 
 
 def read_segments(

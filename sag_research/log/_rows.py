@@ -116,7 +116,7 @@ def events_from_rows(
     holes: list[Any] = []
     parsed = [_parsed(row[10], holes) for row in rows]
     wanted = dict.fromkeys(holes[2::3])  # in order, each once
-    texts = _decoded(fetch(wanted)) if wanted else {}
+    texts = decoded(fetch(wanted)) if wanted else {}
     for container, key, digest in zip(holes[::3], holes[1::3], holes[2::3], strict=True):
         container[key] = texts.get(digest)
     lost = wanted.keys() - texts.keys() if len(texts) < len(wanted) else None
@@ -158,7 +158,7 @@ def _parsed(body: bytes | None, holes: list[Any]) -> tuple[Any, int]:
         return error, end
 
 
-def _decoded(blobs: Mapping[bytes, bytes]) -> dict[bytes, str]:
+def decoded(blobs: Mapping[bytes, bytes]) -> dict[bytes, str]:
     """Read blobs as texts, each once however often it stands on a page; no text: left out."""
     try:
         return {digest: data.decode() for digest, data in blobs.items()}

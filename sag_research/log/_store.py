@@ -20,6 +20,7 @@ from sag_research.log import _writing as writing
 from sag_research.log._blobs import Blobs
 from sag_research.log._connection import connect, read_log_id, translated
 from sag_research.log._lineage import Tip, count_steps, lineage, position_of_step, tip_of
+from sag_research.log._reading import RawPage
 from sag_research.log._redact import Redaction, redact
 from sag_research.log._transactions import transaction
 from sag_research.log._verify import VerifyReport, verify_log
@@ -294,6 +295,16 @@ class SQLiteEventStore:
             At an event that cannot be read, if strict; those before it are read.
         """
         return reading.read_tail(self, after, upto, types, strict)
+
+    def raw_pages(self, after: int, upto: int) -> Iterator[RawPage]:
+        """Read the whole log as :meth:`tail` does, but leave bodies as they are kept.
+
+        Parameters
+        ----------
+        after, upto : int
+            Sequence numbers: events with ``after < seq <= upto``.
+        """
+        return reading.raw_pages(self, index(after), index(upto))
 
     def follow(
         self, after: int, *, interval: float = 0.2, stop: threading.Event | None = None

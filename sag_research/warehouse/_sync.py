@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from hashlib import blake2b
@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from sag_research._text import atomic_write
 from sag_research.errors import WarehouseError
 from sag_research.extract import EntityExtractor
-from sag_research.log import SQLiteEventStore
+from sag_research.log import RawPage, SQLiteEventStore
 from sag_research.model import Event
 from sag_research.warehouse._manifest import (
     DamagedManifest,
@@ -39,8 +39,9 @@ from sag_research.warehouse._manifest import (
     read_manifest,
     write_manifest,
 )
-from sag_research.warehouse._project import Projector, chunked
+from sag_research.warehouse._project import Projector, Searched
 from sag_research.warehouse._redacted import REDACTED, project_again, stale_events, without
+from sag_research.warehouse._steps import read_page
 from sag_research.warehouse._tables import (
     BASE_TABLES,
     DICTIONARY,
@@ -54,7 +55,8 @@ __all__ = ["SEGMENT_EVENTS", "SyncReport", "fits", "sync"]
 
 SEGMENT_EVENTS: Final = 50_000
 ROW_GROUP: Final = 2_048
-CHUNK: Final = 2_000
+_SEARCHED_STEPS: Final = 10_000
+_SEARCHED_CHARACTERS: Final = 16 * 2**20
 GRACE_SECONDS: Final = 600.0
 LOCK: Final = "lock.sqlite"
 
@@ -182,7 +184,7 @@ def _build_all(
     for k in sorted({*stale, *range(start.watermark // SEGMENT_EVENTS,
                                     -(-target // SEGMENT_EVENTS))}):  # fmt: skip
         lo, end = max(start.watermark, k * SEGMENT_EVENTS), (k + 1) * SEGMENT_EVENTS
-        parts = _project(projector, store.tail(lo, min(end, target), strict=False))
+        parts = _project(projector, store.raw_pages(lo, min(end, target)))
         old = stale.get(k, [])
         for table, rows in project_again(store, extractor, old):
             parts.setdefault(table, []).append(rows)
@@ -215,25 +217,41 @@ def _build(
     return made
 
 
-def _project(projector: Projector, events: Iterator[Event]) -> dict[str, list[pa.Table]]:
-    """Project events in chunks; one chunk's texts are searched while the next is projected."""
+def _project(projector: Projector, pages: Iterator[RawPage]) -> dict[str, list[pa.Table]]:
+    """Project events; the texts of some are searched while the next ones are projected."""
     parts: dict[str, list[pa.Table]] = {}
 
     def keep(tables: Mapping[str, pa.Table]) -> None:
         for table, rows in tables.items():
             parts.setdefault(table, []).append(rows)
 
-    searched: Future[dict[str, pa.Table]] | None = None
+    found: Future[dict[str, pa.Table]] | None = None
     with ThreadPoolExecutor(1, thread_name_prefix="sag-extract") as pool:
-        for chunk in chunked(events, CHUNK):
-            tables, extract = projector.begin(chunk)
-            if searched is not None:
-                keep(searched.result())
-            searched = pool.submit(extract)
-            keep(tables)
-        if searched is not None:
-            keep(searched.result())
+        for searched in _searched(projector, pages, keep):
+            if found is not None:
+                keep(found.result())
+            found = pool.submit(projector.extraction(searched))
+        if found is not None:
+            keep(found.result())
     return parts
+
+
+def _searched(
+    projector: Projector, pages: Iterator[RawPage], keep: Callable[[dict[str, pa.Table]], None]
+) -> Iterator[list[Searched]]:
+    """Project events page by page, and yield the steps to search: many texts at once cost less."""
+    waiting: list[Searched] = []
+    size = 0
+    for page in pages:
+        tables, searched = projector.begin(read_page(page))
+        keep(tables)
+        waiting += searched
+        size += sum(len(one.action) + len(one.observation) for one in searched)
+        if len(waiting) >= _SEARCHED_STEPS or size >= _SEARCHED_CHARACTERS:
+            yield waiting
+            waiting, size = [], 0
+    if waiting:
+        yield waiting
 
 
 def _read(folder: Path, segment: Segment) -> pa.Table:

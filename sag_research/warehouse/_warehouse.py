@@ -23,13 +23,15 @@ from sag_research.warehouse._manifest import Manifest, read_manifest
 from sag_research.warehouse._project import Projector, chunked
 from sag_research.warehouse._redacted import project_again, stale_events
 from sag_research.warehouse._result import QueryResult
-from sag_research.warehouse._sync import CHUNK, SyncReport, fits, sync
+from sag_research.warehouse._sync import SyncReport, fits, sync
 from sag_research.warehouse._tables import SCHEMAS
 
 __all__ = ["VIEWS", "Warehouse"]
 
 _TRIES: Final = 20
 """How often a query begins anew where another process keeps replacing files under it."""
+CHUNK: Final = 2_000
+"""Events of the log's tail that are projected together."""
 TAIL_EVENTS: Final = 5_000
 """A longer tail is written to segments before the next query."""
 

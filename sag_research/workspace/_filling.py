@@ -12,6 +12,7 @@ from sag_research.errors import UsageError
 from sag_research.ingest import (
     IngestReport,
     LabelReport,
+    Labels,
     add,
     apply_labels,
     ingest,
@@ -30,7 +31,7 @@ class Filling(Base):
     def ingest(
         self,
         *paths: str | PathLike[str],
-        labels: str | PathLike[str] | None = None,
+        labels: str | PathLike[str] | Labels | None = None,
         format: str | None = None,
         progress: bool = True,
         jobs: int = 1,
@@ -42,10 +43,11 @@ class Filling(Base):
         ----------
         *paths : path-like
             Files, or folders walked to their end.
-        labels : path-like, optional
+        labels : path-like or Labels, optional
             A report, a folder of reports or a CSV; see :meth:`label`.
         format : str, optional
-            Take every file for this format; default: each file's content decides.
+            Take every file for this format; default: each file's content decides. A file that
+            looks like another format is refused, unless ``!`` stands behind the name.
         progress : bool
             Show a progress bar where someone can see it.
         jobs : int

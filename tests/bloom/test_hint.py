@@ -129,7 +129,11 @@ def test_a_cycle_ends_and_a_long_run_is_bounded():
     assert hint(traces, "run-1") == EXACT
     long = recorded("r1", line(500), run=False).traces
     assert len(list(walk_back(long, "r1"))) == 200
-    assert len(hint(long, "r1", max_chars=1_000)) <= 1_000
+    for most in (1_000, 100_000):
+        found = hint(long, "r1", max_chars=most)
+        assert len(found) <= most
+        left = int(re.search(r"\((\d+) earlier items left out\)", found)[1])
+        assert left + len(found.items) == 1_500
 
 
 @pytest.mark.parametrize(

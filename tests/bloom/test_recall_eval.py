@@ -82,7 +82,9 @@ def ws():
             outcomes = ("success", "failure", "success" if task % 2 else "failure")
             workspace.add([story(task, outcome, n) for n, outcome in enumerate(outcomes)])
         workspace.add(story("alone", "success", 7))
-        workspace.fork("task-alone", step=1)
+        fork = workspace.fork("task-alone", step=1)
+        step = {"thought": "I test", "action": "cat src/own_alone.py", "observation": "passed"}
+        workspace.store.append(sag.Event(run_id=fork.run_id, type="agent.step", payload=step))
         yield workspace
 
 
@@ -108,14 +110,16 @@ def test_a_query_that_nothing_could_answer_is_none(evaluation):
     assert useful.n == 15  # even tasks: the one success has no other success to be helped by
 
 
-def test_prediction_never_sees_the_same_task(ws, evaluation):
-    """Here the outcome depends on the attempt alone, so other tasks say nothing; ties are .5."""
-    rows = [row for row in evaluation.rows if row.method == "recall" and row.seen == 2]
-    assert all(0 <= row.risk <= 1 for row in rows if not math.isnan(row.risk))
-    leaky = np.array([row.failed for row in rows])
-    risks = np.array([row.risk for row in rows])
-    assert not np.array_equal(leaky, risks)
-    assert 0.1 < evaluation.value("recall", "auroc", 2).value < 0.9
+def test_prediction_never_sees_the_same_task():
+    """Here a task decides alone: whoever sees only the other task is wrong each time."""
+    with sag.open(":memory:") as ws:
+        ws.add([story("good", "success", n) for n in range(3)])
+        ws.add([story("bad", "failure", n) for n in range(3)])
+        found = sag.evaluate_recall(ws, seen=(2,), methods=["recall", "random"], **SETTINGS)
+    asked = [(row.risk, row.failed) for row in found.rows if row.method == "recall"]
+    assert asked == [(1.0, 0.0)] * 3 + [(0.0, 1.0)] * 3
+    assert found.value("random", "auroc", 2).value == 0.0
+    assert found.value("recall", "ndcg", 2).value == 1.0  # while it finds its own task
 
 
 def test_cost_is_told(evaluation):

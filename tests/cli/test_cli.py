@@ -195,6 +195,14 @@ def test_a_failed_ingest_makes_no_workspace(tmp_path: Path) -> None:
     assert sag("ingest", "missing", "-w", "new", cwd=tmp_path).returncode == 2
     assert not (tmp_path / "new").exists()
     assert sag("info", "-w", "", cwd=tmp_path).returncode == 2
+    run = json.dumps({"task_id": "a", "steps": []})
+    (tmp_path / "runs.jsonl").write_text(run, encoding="utf-8")
+    (tmp_path / "l.csv").write_text("name,won\na,1\n", encoding="utf-8")
+    (tmp_path / "l.json").write_text("{", encoding="utf-8")
+    for wrong in (("--labels", "l.csv"), ("--labels", "l.json"), ("--format", "nativ")):
+        result = sag("ingest", "runs.jsonl", *wrong, "-w", "new", cwd=tmp_path)
+        assert result.returncode in (1, 2), result.stderr
+        assert not (tmp_path / "new").exists()
 
 
 def test_schema_explains_the_columns(tmp_path: Path) -> None:

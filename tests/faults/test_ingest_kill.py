@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 import sag_research as sag
-from sag_research.ingest import ingest
+from sag_research.ingest import _jobs, ingest
 from tests.ingest.make import native, swe_file, swe_step, write
 
 ROOT = Path(sag.__file__).parent.parent
@@ -38,7 +38,10 @@ print("done", flush=True)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files of several kinds: equal ones, copies, bad ones, and one of many runs."""
+    """Files of several kinds: equal ones, copies, bad ones, and one of many runs.
+
+    The last is so large that two processes share it.
+    """
     folder = tmp_path_factory.mktemp("in")
     for number in range(FILES):
         steps = [swe_step(f"echo {number} {n} && make test\n", "seen\n" * n) for n in range(6)]
@@ -47,9 +50,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(folder / "3/again.traj", (folder / "3/task-3/03.traj").read_bytes())
     write(folder / "4/bad.traj", b"{")
     write(folder / "5/label.json", {"task-1": {"resolved": True}})
-    steps = [{"action": f"sed -n {n}p a.py", "observation": "text " * 200} for n in range(5)]
+    steps = [{"action": f"sed -n {n}p a.py", "observation": "text " * 2_000} for n in range(5)]
     rows = [native(f"row-{n}", steps=[*steps, {"action": f"ls {n}"}]) for n in range(60)]
-    write(folder / "2/rows.jsonl", b"\n".join(json.dumps(row).encode() for row in rows))
+    large = write(folder / "2/rows.jsonl", b"\n".join(json.dumps(row).encode() for row in rows))
+    assert large.stat().st_size > _jobs._LARGE
     return folder
 
 

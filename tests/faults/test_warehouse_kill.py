@@ -16,7 +16,7 @@ ROUNDS = 20
 
 @pytest.fixture(autouse=True)
 def _own_settings(monkeypatch):
-    for name in ("SEGMENT_EVENTS", "GRACE_SECONDS", "CHUNK"):
+    for name in ("SEGMENT_EVENTS", "GRACE_SECONDS", "_SEARCHED_STEPS"):
         monkeypatch.setattr(workers._sync, name, getattr(workers._sync, name))
     monkeypatch.setattr(workers._warehouse, "CHUNK", workers._warehouse.CHUNK)
 

@@ -45,7 +45,7 @@ def opened(study):
 def _own_settings(monkeypatch):
     for module, name in (
         (workers._sync, "SEGMENT_EVENTS"), (workers._sync, "GRACE_SECONDS"),
-        (workers._sync, "CHUNK"), (workers._warehouse, "CHUNK"),
+        (workers._sync, "_SEARCHED_STEPS"), (workers._warehouse, "CHUNK"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, getattr(module, name))
 

@@ -184,6 +184,16 @@ class TestWhatItChanges:
                 == ws.compare().table_["n_success"].tolist()
             )
 
+    def test_a_bloomed_graph_counts_each_run_once(self, ws, tmp_path):
+        ws.ingest(three(tmp_path))
+        bloomed = ws.bloom()
+        shown = {run for (run,) in ws.sql("SELECT run_id FROM runs WHERE NOT hidden").rows()}
+        assert set(bloomed.runs) == shown
+        assert bloomed.nx.graph["runs_total"] == len(shown)
+        named = [d["runs_total"] for n, d in bloomed.nx.nodes(data=True) if n.startswith("File|")]
+        assert named
+        assert set(named) == {len(shown)}
+
     def test_the_fingerprint_leaves_them_out(self, ws, tmp_path):
         ws.ingest(three(tmp_path))
         assert ws.digest() == ws.digest("NOT hidden") != ws.digest("hidden OR NOT hidden")

@@ -240,11 +240,12 @@ def test_unknown_is_no_conflict_and_no_label(store, tmp_path):
 def test_a_source_that_contradicts_itself_is_not_believed(store, tmp_path):
     (a,) = add(store, native("a"))
     report = label(store, tmp_path, {"resolved_ids": ["a"], "unresolved_ids": ["a"]}, "r.json")
-    values = {"failure": ["a"], "success": ["a"]}
+    values = {"failure": ["unresolved"], "success": ["resolved"]}
     assert report.contradictory == [Contradiction(a, "a", "l/r.json", values)]
     assert (report.labels, report.n_contradictory, report.applied) == (2, 2, 0)
     assert outcomes(store) == []
-    assert f"contradictory inside one source: {a} (l/r.json: failure, success)" in repr(report)
+    shown = f"{a} (l/r.json: failure in unresolved, success in resolved)"
+    assert f"contradictory inside one source: {shown}" in repr(report)
 
 
 def test_a_csv_that_contradicts_itself_says_in_which_lines(store, tmp_path):
@@ -263,8 +264,8 @@ def test_a_csv_that_contradicts_itself_says_in_which_lines(store, tmp_path):
 
 def test_every_exception_is_named(store, tmp_path):
     (a, *twins) = add(store, [native("a", outcome="success"), native("b"), native("b", model="m")])
-    rows = "".join(f"none-{number:02},1\n" for number in range(30))
-    report = label(store, tmp_path, f"instance_id,resolved\na,0\nb,1\n{rows}")
+    rows = "".join(f"none-{number:02},,1\n" for number in range(30))
+    report = label(store, tmp_path, f"instance_id,run_id,resolved\n,{a},0\nb,,1\n{rows}")
     plain = report.to_dict()
     assert plain["unmatched"] == 30
     assert plain["unmatched_keys"] == [f"none-{number:02}" for number in range(20)]
@@ -283,8 +284,10 @@ def test_names_do_not_break_the_line(store, tmp_path):
 
 
 def test_each_source_is_counted(store, tmp_path):
-    add(store, [native("a"), native("b"), native("c"), native("c", model="m")])
-    write(tmp_path / "l/1.csv", b"task_id,outcome\na,1\nb,1\nb,0\nc,1\nz,1\na,1\n")
+    runs = [native("a"), native("b"), native("c"), native("c", model="m")]
+    a, b, *_ = add(store, runs)
+    rows = f"run_id,outcome\n{a},1\n{b},1\n{b},0\nc,1\nz,1\n{a},1\n"
+    write(tmp_path / "l/1.csv", rows.encode())
     write(tmp_path / "l/2.json", {"a": {"resolved": True}})
     table = apply_labels(store, read_labels(tmp_path / "l")).table_
     assert list(table.columns) == [

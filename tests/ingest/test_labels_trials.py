@@ -193,6 +193,13 @@ def test_json_records_with_the_columns_of_a_csv(tmp_path):
     )  # fmt: skip
 
 
+def test_json_records_may_answer_with_a_flag(tmp_path):
+    flags = (True, 0, 1, False, None)
+    rows = [{"task_id": a, "outcome": flag} for a, flag in zip("abcde", flags, strict=True)]
+    labels = read_labels(write(tmp_path / "x.json", rows))
+    assert said(labels) == {"a": SUCCESS, "b": FAILURE, "c": SUCCESS, "d": FAILURE, "e": UNKNOWN}
+
+
 def test_runs_are_no_labels(tmp_path):
     with pytest.raises(LabelError, match="no report"):
         read_labels(write(tmp_path / "x.json", [native(task_id="a", outcome="success")]))

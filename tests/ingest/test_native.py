@@ -78,6 +78,27 @@ def test_an_outcome_may_say_more(read):
     assert (run.outcome.detail, run.outcome.score, run.outcome.known_at_step) == ("partial", 0.5, 3)
 
 
+def recorded(store):
+    return store.read("@workspace", types=("outcome.recorded",))
+
+
+@pytest.mark.parametrize(
+    ("flag", "outcome"), [(True, "success"), (1, "success"), (False, "failure"), (0, "failure")]
+)
+def test_an_outcome_may_be_a_flag(store, read, flag, outcome):
+    for said in (flag, {"outcome": flag, "detail": "d"}):
+        (run,), _ = read(lines(native(outcome=said)))
+        assert run.outcome.outcome == outcome
+        (run_id,) = add(store, native("b", outcome=said))
+        (event,) = (one for one in recorded(store) if one.payload["run"] == run_id)
+        assert event.payload["outcome"] == outcome
+
+
+def test_no_flag_is_no_outcome(read):
+    (run,), _ = read(lines(native(outcome=None)))
+    assert run.outcome is None
+
+
 def test_files_are_claimed_by_content(tmp_path):
     def sniff(data):
         return FORMAT.sniff(data, tmp_path / "x.jsonl") > 0
@@ -165,8 +186,10 @@ def test_one_bad_object_alone_is_refused(read):
         (native(steps=[{"usage": {"tokens": 1}}]), "; allowed: tokens_in, tokens_out, cost_usd"),
         (native(outcome={"outcome": "success", "why": "x"}), "; allowed: outcome, detail, score"),
         (native(outcome="won"), "; allowed: success, failure, unknown"),
-        (native(outcome=True), "; allowed: success, failure, unknown"),
-        (native(outcome={"outcome": 1}), "; allowed: success, failure, unknown"),
+        (native(outcome=2), "; allowed: success, failure, unknown, true, false, 1, 0"),
+        (native(outcome=0.5), "; allowed: success, failure, unknown, true, false, 1, 0"),
+        (native(outcome="true"), "; allowed: success, failure, unknown"),
+        (native(outcome={"outcome": -1}), "; allowed: success, failure, unknown"),
         (native(end="done"), "; allowed: run.abandoned, run.cancelled, run.completed, run.failed"),
         (native(steps=[{"calls": [{"status": "bad"}]}]), "; allowed: ok, error, unknown"),
     ],

@@ -248,8 +248,14 @@ def test_a_format_that_is_named_takes_what_looks_like_it(store, tmp_path):
 def test_a_wrong_format_without_a_step_does_not_take_the_file_for_good(store, tmp_path, jobs):
     write(tmp_path / "a.traj.json", mini_file())
     report = ingest(store, [tmp_path], format="swe-agent", jobs=jobs)
-    reason = "no step in it (it does not look like swe-agent)"
+    reason = (
+        "it looks like mini-swe-agent, not swe-agent: leave the format out, or force it by an"
+        " exclamation mark behind its name (swe-agent!)"
+    )
     assert report.rejected == [("a.traj.json", reason)]
+    forced = ingest(store, [tmp_path], format="swe-agent!", jobs=jobs)
+    reason = "no step in it (it does not look like swe-agent)"
+    assert forced.rejected == [("a.traj.json", reason)]
     assert adds_up(report)
     assert store.runs() == []
     assert ingest(store, [tmp_path], jobs=jobs).by_format == {

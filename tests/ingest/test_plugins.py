@@ -1,5 +1,6 @@
 """Formats of other packages: found by entry point, and a broken one costs itself."""
 
+import os
 import subprocess
 import sys
 from importlib import metadata
@@ -271,3 +272,27 @@ def test_the_format_of_a_plug_in_can_be_asked_for(installed):
         assert ingest(store, [installed / "in"], format="theirs", progress=False).runs == 1
         with pytest.raises(UsageError, match=r"choose one of .*theirs"):
             ingest(store, [installed / "in"], format="thiers", progress=False)
+
+
+def test_what_is_installed_is_looked_through_once_until_it_changes(tmp_path, monkeypatch):
+    site = tmp_path / "site"
+    write(site / "other-1.dist-info/METADATA", b"Metadata-Version: 2.1\nName: other\nVersion: 1\n")
+    monkeypatch.syspath_prepend(str(site))
+    looks = []
+    real = metadata.entry_points
+
+    def entry_points(*, group):
+        looks.append(group)
+        return real(group=group)
+
+    monkeypatch.setattr(metadata, "entry_points", entry_points)
+    before = [discovered()[1] for _ in range(3)]
+    assert len(looks) == 1
+    about = site / "theirs-1.dist-info"
+    write(about / "METADATA", b"Metadata-Version: 2.1\nName: theirs\nVersion: 1\n")
+    write(about / "entry_points.txt", b"[sag_research.formats]\ngone = no_such_module_here:X\n")
+    os.utime(site, ns=(0, site.stat().st_mtime_ns + 10**9))
+    (note,) = discovered()[1]
+    assert before == [[]] * 3
+    assert note.startswith("plug-in 'gone' of theirs left out")
+    assert len(looks) == 2

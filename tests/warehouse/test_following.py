@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sag_research.errors import WarehouseError
 from sag_research.extract import EntityExtractor
-from sag_research.log import SQLiteEventStore
+from sag_research.log import SQLiteEventStore, _reading
 from sag_research.model import Event, Run
 from sag_research.warehouse import Warehouse, _sync, _warehouse
 from sag_research.warehouse._manifest import read_manifest
@@ -65,7 +65,8 @@ def test_any_rhythm_gives_the_same_rows_and_the_same_bytes(tmp_path_factory, see
     random, folder = Random(seed), tmp_path_factory.mktemp("study")
     with pytest.MonkeyPatch.context() as patch, SQLiteEventStore(folder / "log.sqlite") as store:
         patch.setattr(_sync, "SEGMENT_EVENTS", 100)
-        patch.setattr(_sync, "CHUNK", random.choice([1, 7, 64, 2_000]))
+        patch.setattr(_sync, "_SEARCHED_STEPS", random.choice([1, 7, 64, 10_000]))
+        patch.setattr(_reading, "PAGE", random.choice([1, 7, 1_000]))
         patch.setattr(_warehouse, "CHUNK", random.choice([1, 7, 2_000]))
         memory = open_warehouse(None, store)
         often = open_warehouse(folder / "often", store)
@@ -82,7 +83,7 @@ def test_any_rhythm_gives_the_same_rows_and_the_same_bytes(tmp_path_factory, see
         rows = everything(memory)
         assert everything(often) == rows
         often.sync()
-        patch.setattr(_sync, "CHUNK", 2_000)
+        patch.setattr(_sync, "_SEARCHED_STEPS", 10_000)
         once = open_warehouse(folder / "once", store)
         assert once.sync().rebuilt
         assert everything(often) == everything(once) == rows

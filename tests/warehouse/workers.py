@@ -27,7 +27,7 @@ def open_both(study: Path) -> tuple[SQLiteEventStore, Warehouse]:
     """Open a workspace with segments so small that a test sees many of them."""
     _sync.SEGMENT_EVENTS = SEGMENT_EVENTS
     _sync.GRACE_SECONDS = GRACE_SECONDS
-    _sync.CHUNK = _warehouse.CHUNK = 64
+    _sync._SEARCHED_STEPS = _warehouse.CHUNK = 64
     store = SQLiteEventStore(study / "log.sqlite")
     return store, open_warehouse(study / "warehouse", store)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from sag_research.errors import UsageError
+from sag_research.ingest._damaged import sound_lines
 from sag_research.ingest._format import Format
 from sag_research.ingest._json import looks_like_json
 from sag_research.ingest._source import Source
@@ -27,7 +28,7 @@ from sag_research.ingest.formats.swe_smith import SweSmith
 from sag_research.ingest.formats.tau2 import Tau2
 from sag_research.ingest.formats.tau_bench import TauBench
 
-__all__ = ["FORMATS", "by_name", "recognise"]
+__all__ = ["FORMATS", "by_name", "claimed", "recognise", "sure_of"]
 
 FORMATS: Final[tuple[Format, ...]] = (
     SweAgent(),
@@ -53,6 +54,7 @@ FORMATS: Final[tuple[Format, ...]] = (
 
 _GLANCE: Final = 4 * 2**10
 _SURE: Final = 0.6
+_LIKELY: Final = 0.5
 _CONTAINERS: Final = (b"PK\x03\x04", b"PAR1")
 """How zip archives (Inspect's logs) and Parquet files begin."""
 _WHOLE: Final = 64 * 2**20
@@ -63,17 +65,31 @@ def recognise(source: Source, formats: Sequence[Format] = FORMATS) -> Format | N
     """Choose the format of a source by its content; None if no format claims it.
 
     A short look is enough for most files. Where it is not, more is read: a large first value
-    may hide the keys that tell.
+    may hide the keys that tell. Of lines that begin with damaged ones, the others tell.
     """
-    head = source.head
-    if not (looks_like_json(head) or head.startswith(_CONTAINERS)):
-        return None
-    best, claim = _best(head[:_GLANCE], source, formats)
-    if claim < _SURE and len(head) > _GLANCE:
-        best, claim = _best(head, source, formats)
-    if claim < _SURE and len(head) < source.size:
-        best, claim = _best(_more(source), source, formats)
-    return best if claim > 0 else None
+    return claimed(source, formats)[0]
+
+
+def sure_of(source: Source, formats: Sequence[Format]) -> Format | None:
+    """Choose a format that takes a source for its own rather than not; None if none does."""
+    best, claim = claimed(source, formats)
+    return best if claim >= _LIKELY else None
+
+
+def claimed(source: Source, formats: Sequence[Format]) -> tuple[Format | None, float]:
+    """Return the format that is surest of a source, and how sure it is."""
+    best, claim, head = None, 0.0, source.head
+    if not head.startswith(_CONTAINERS) and (lines := sound_lines(source)):
+        best, claim = _best(lines, source, formats)
+    if claim > 0:
+        return best, claim
+    if source.members or looks_like_json(head) or head.startswith(_CONTAINERS):
+        best, claim = _best(head[:_GLANCE], source, formats)
+        if claim < _SURE and len(head) > _GLANCE:
+            best, claim = _best(head, source, formats)
+        if claim < _SURE and len(head) < source.size:
+            best, claim = _best(_more(source), source, formats)
+    return (best, claim) if claim > 0 else (None, 0.0)
 
 
 def _more(source: Source) -> bytes:

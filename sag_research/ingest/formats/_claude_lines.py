@@ -132,7 +132,6 @@ class Lines:
     """By session: how the harness says that it went."""
     is_stream: bool = False
     copies: int = 0
-    strange: int = 0
     faults: list[str] = field(default_factory=list)
 
     def notes(self) -> list[str]:
@@ -143,8 +142,6 @@ class Lines:
         if self.quiet:
             kinds = ", ".join(f"{kind} {self.quiet[kind]}" for kind in sorted(self.quiet))
             notes.append(f"{self.quiet.total()} lines are part of no step: {kinds}")
-        if self.strange:
-            notes.append(f"{self.strange} lines are no objects")
         if self.copies:
             notes.append(f"{self.copies} lines repeat an earlier one")
         return notes
@@ -165,7 +162,7 @@ def read_lines(source: Source) -> Lines:
         try:
             raw = decode(data, _DECODER)
         except OtherShapeError:
-            lines.strange += 1
+            lines.faults.append(f"line {number}: no object")
         except FormatError as error:
             lines.faults.append(f"line {number}: {error}")
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -31,7 +31,7 @@ from sag_research.ingest.formats._claude_turns import Answer, Turn, Turns, answe
 from sag_research.ingest.formats._shared import Result
 from sag_research.model import Step, Trajectory, Usage
 
-__all__ = ["runs_of"]
+__all__ = ["Caller", "callers_in", "runs_of"]
 
 _MOST_COPIES: Final = 1_000_000
 """Parts of turns that are copied for branches which leave behind them."""
@@ -59,12 +59,45 @@ def runs_of(
     notes : list of str
         What became no part of a step, and what is wrong with the tree.
     """
+    reader, problems = _read(lines, stem, copied)
+    runs = reader.trajectories(stem)
+    return runs, [*lines.notes(), *problems, *reader.notes()]
+
+
+class Caller(NamedTuple):
+    """The call that began a sub-agent, which has a file of its own."""
+
+    task_id: str
+    record: str | None
+    """Of the run that called."""
+    step: int | None
+    """Number of the step with the call; None if only the session is known."""
+    kind: str | None = None
+    """What the caller calls such a sub-agent."""
+    prompt: str = ""
+
+
+def callers_in(
+    lines: Lines, stem: str, copied: Collection[Reply] = ()
+) -> Callable[[str, str], Caller | None]:
+    """Read a session, to tell which of its calls began a sub-agent.
+
+    Returns
+    -------
+    callable
+        Takes the sub-agent's id and its prompt. None if the session holds no run.
+    """
+    reader, _ = _read(lines, stem, copied)
+    reader.trajectories(stem)
+    return reader.caller
+
+
+def _read(lines: Lines, stem: str, copied: Collection[Reply]) -> tuple[_Reader, list[str]]:
     own = stem if any(line.session == stem for line in lines.found) else None
     found, problems = paths(lines.found, own)
     reader = _Reader(lines, found, own, copied)
     reader.read()
-    runs = reader.trajectories(stem)
-    return runs, [*lines.notes(), *problems, *reader.notes()]
+    return reader, problems
 
 
 @dataclass
@@ -140,6 +173,7 @@ class _Reader:
         self._asides: list[tuple[Path, str]] = []
         self._again = 0
         self.kept: list[_Run] = []
+        self._names: dict[int, tuple[str, str | None]] = {}
 
     # ---- paths
 
@@ -305,6 +339,17 @@ class _Reader:
                     run.caller, run.call_step, run.kind = called.run, called.step, called.kind
                     run.goal = run.goal or [called.prompt]
 
+    def caller(self, side: str, prompt: str) -> Caller | None:
+        """Return the call that began a sub-agent with a file of its own, or the first run."""
+        calls = _Calls(self.kept, self._lines.found)
+        called = calls.only(side, prompt)
+        if called is not None:
+            names = self._names[id(called.run)]
+            return Caller(*names, called.step, called.kind, called.prompt)
+        mains = (run for run in self.kept if run.path.lane[1] is None and run.parent is None)
+        main = next(mains, None)
+        return None if main is None else Caller(*self._names[id(main)], None)
+
     # ---- trajectories
 
     def trajectories(self, stem: str) -> list[Trajectory]:
@@ -321,11 +366,14 @@ class _Reader:
             run, parent = self.kept[number], parents[number]
             known = parent is not None and place_of[parent] < place
             one = _trajectory(run, self._lines, last.get(id(run), 0))
+            task_id = (run.root.path.lane[0] or stem) if several else stem
+            record = str(place) if len(order) > 1 else None
+            self._names[id(run)] = task_id, record
             made.append(
                 replace(
                     one,
-                    task_id=(run.root.path.lane[0] or stem) if several else stem,
-                    record=str(place) if len(order) > 1 else None,
+                    task_id=task_id,
+                    record=record,
                     parent=str(place_of[parent]) if known and parent is not None else None,
                     parent_step=one.parent_step if known else None,
                 )
@@ -413,6 +461,12 @@ class _Calls:
                 return self._places[call_id]
         waiting = self._prompts.get(_words(prompt))
         return waiting.pop() if waiting else None
+
+    def only(self, side: str, prompt: str) -> _Called | None:
+        """Return the call that began a sub-agent; a prompt tells only if it was given once."""
+        called = self._places.get(self._agents.get(side, ""))
+        waiting = self._prompts.get(_words(prompt), [])
+        return waiting[0] if called is None and len(waiting) == 1 else called
 
 
 def _words(text: str) -> str:

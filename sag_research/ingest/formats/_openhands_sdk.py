@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from sag_research.ingest.formats import _shared as shared
-from sag_research.ingest.formats._openhands_tree import Chain, chains
+from sag_research.ingest.formats._openhands_tree import chains
 from sag_research.ingest.formats._openhands_turns import (
     Turns,
     as_typed,
@@ -23,6 +23,7 @@ from sag_research.ingest.formats._openhands_turns import (
     summary,
 )
 from sag_research.ingest.formats._shared import Result
+from sag_research.ingest.formats._tree import Branch
 from sag_research.model import Call, Step, Trajectory, Usage
 
 __all__ = ["UNREADABLE", "is_sdk", "sdk_runs"]
@@ -100,7 +101,7 @@ def sdk_runs(
 class _Log:
     """The events of a source and the runs that they make."""
 
-    def __init__(self, events: list[dict[str, Any]], found: list[Chain], task_id: str) -> None:
+    def __init__(self, events: list[dict[str, Any]], found: list[Branch], task_id: str) -> None:
         self._events = events
         self._chains = found
         self._task_id = task_id
@@ -134,13 +135,13 @@ class _Log:
         kept = kept or self._paths[:1]
         return [self._trajectory(path, len(kept) > 1) for path in kept]
 
-    def _path(self, chain: Chain) -> _Path:
+    def _path(self, chain: Branch) -> _Path:
         """Read a chain, together with the beginning of the turn in which it left another one."""
         parent = None if chain.parent is None else self._paths[chain.parent]
         path = _Path()
         branch: int | None = None
         if parent is not None:
-            parent, copied, branch, path.first = parent.before(chain.branch)
+            parent, copied, branch, path.first = parent.before(chain.at)
             self._copies -= len(copied)
             if self._copies < 0 and branch is not None:
                 copied, branch, path.first = [], None, path.first + 1
@@ -251,7 +252,7 @@ class _Path:
             return steps, self.first - 1
         if steps[0] == self.parent.turns.all[self.branch].step():
             return steps[1:], self.first
-        flags = (*steps[0].flags, "shared-reply")
+        flags = (*steps[0].flags, "inherited", "shared-reply")
         return (replace(steps[0], usage=None, flags=flags), *steps[1:]), self.first - 1
 
     # ---- events

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from sag_research.ingest._share import Share
+
 __all__ = ["MAGIC", "columns_of", "is_parquet", "structs", "table_rows", "values"]
 
 MAGIC: Final = b"PAR1"
@@ -122,29 +124,27 @@ def table_rows(
     """
     with _opened(source) as file:
         names, paths = _chosen(file, wanted)
-        start = 0
-        for number in range(file.metadata.num_row_groups):
-            group = file.metadata.row_group(number)
-            done = 0
+        for first, batch in _batches(file, paths, source.share, refused):
             try:
-                for batch in _batches(file, number, paths):
-                    columns = [
-                        _column(batch, name, convert) if name in names else repeat(None)
-                        for name in wanted
-                    ]
-                    for row in zip(range(batch.num_rows), *columns, strict=False):
-                        yield start + done + row[0], row[1:]
-                    done += batch.num_rows
+                columns = [
+                    _column(batch, name, convert) if name in names else repeat(None)
+                    for name in wanted
+                ]
             except _errors() as error:
-                first, last = start + done, start + group.num_rows - 1
-                refused.append((f"rows {first} to {last}", _reason(error)))
-            start += group.num_rows
+                refused.append(_refusal(first, first + batch.num_rows, error))
+                continue
+            for row in zip(range(batch.num_rows), *columns, strict=False):
+                yield first + row[0], row[1:]
 
 
 def _errors() -> tuple[type[Exception], ...]:
     import pyarrow as pa
 
     return (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError)
+
+
+def _refusal(first: int, end: int, error: Exception) -> tuple[str, str]:
+    return f"rows {first} to {end - 1}", _reason(error)
 
 
 def _reason(error: Exception) -> str:
@@ -204,14 +204,52 @@ def _chosen(
     return frozenset(path.split(".")[0] for path in paths), paths
 
 
-def _batches(file: pq.ParquetFile, number: int, paths: list[str]) -> Iterator[pa.RecordBatch]:
-    group = file.metadata.row_group(number)
-    size = max(1, group.total_byte_size // max(1, group.num_rows))
-    rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES // size))
-    for batch in file.iter_batches(batch_size=rows, row_groups=[number], columns=paths):
-        if batch.nbytes > _BATCH_LARGEST:
-            raise ValueError(f"{batch.nbytes} bytes in {batch.num_rows} rows")
-        yield batch
+def _batches(
+    file: pq.ParquetFile, paths: list[str], share: Share | None, refused: list[tuple[str, str]]
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield batches with the number of their first row; each is a block of a share."""
+    start = block = 0
+    for number in range(file.metadata.num_row_groups):
+        group = file.metadata.row_group(number)
+        size = max(1, group.total_byte_size // max(1, group.num_rows))
+        rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES // size))
+        blocks = range(block, block + -(-group.num_rows // rows))
+        end = start + group.num_rows
+        if share is None or any(map(share.takes, blocks)):
+            found = file.iter_batches(batch_size=rows, row_groups=[number], columns=paths)
+            yield from _of_group(found, range(start, end, rows), end, blocks, share, refused)
+        start, block = end, blocks.stop
+
+
+def _of_group(
+    batches: Iterator[pa.RecordBatch],
+    starts: range,
+    end: int,
+    blocks: range,
+    share: Share | None,
+    refused: list[tuple[str, str]],
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the batches of a row group; from the first one on that cannot be read, none."""
+    is_bad = False
+    for start, block in zip(starts, blocks, strict=True):
+        mine = share is None or share.takes(block)
+        try:
+            batch = None if is_bad else _checked(next(batches))
+        except _errors() as error:
+            is_bad = True
+            if mine:
+                refused.append(_refusal(start, end, error))
+        else:
+            if mine and batch is not None:
+                yield start, batch
+        if mine and share is not None:
+            share.ended()
+
+
+def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
+    if batch.nbytes > _BATCH_LARGEST:
+        raise ValueError(f"{batch.nbytes} bytes in {batch.num_rows} rows")
+    return batch
 
 
 def _column(

@@ -109,7 +109,12 @@ class Rows(Generic[R]):
 
     def _json(self, source: Source, refused: list[tuple[str, str]]) -> Iterator[_Row[R]]:
         if first_character(source.head) == b"[":
-            yield from self._list(source.bytes(), refused)
+            try:
+                items = self._items_of(source.bytes())
+            except FormatError as error:
+                yield from self._lines(source, refused, error)
+            else:
+                yield from self._list(items, refused)
         elif _is_one(source):
             try:
                 alone = decode(source.bytes(), self._decoder)
@@ -139,13 +144,14 @@ class Rows(Generic[R]):
             refused.clear()
             raise fault
 
-    def _list(self, data: bytes, refused: list[tuple[str, str]]) -> Iterator[_Row[R]]:
-        items: list[Any]
+    def _items_of(self, data: bytes) -> list[Any]:
         try:
-            items = [*decode(data, self._items)]
+            return [*decode(data, self._items)]
         except FormatError:  # of another shape, if it is JSON: texts that only loads can read
             found = loads(data)
-            items = found if isinstance(found, list) else []
+            return found if isinstance(found, list) else []
+
+    def _list(self, items: list[Any], refused: list[tuple[str, str]]) -> Iterator[_Row[R]]:
         for number, item in enumerate(items):
             raw = isinstance(item, msgspec.Raw)
             try:

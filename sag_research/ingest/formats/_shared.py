@@ -17,6 +17,8 @@ __all__ = [
     "Result",
     "bare_id",
     "calls_from",
+    "first_of",
+    "id_of_events",
     "integer",
     "joined",
     "number",
@@ -31,6 +33,8 @@ __all__ = [
 
 N = TypeVar("N", int, float)
 
+_FAULTS: Final = 50
+"""Damaged events that are noted one by one."""
 _LARGEST: Final = 2**53
 """Whole numbers up to this one are exact as floats, too."""
 _ENORMOUS: Final = 1e300
@@ -109,6 +113,29 @@ def bare_id(path: Path) -> str:
     'django__django-1'
     """
     return re.sub(r"(?:\.(?:gz|zst|zstd|traj|jsonl?))+$", "", path.name) or path.name
+
+
+def first_of(faults: list[str]) -> list[str]:
+    """Return the first of many faults, and how many more there are.
+
+    Examples
+    --------
+    >>> first_of(["line 3: empty"])
+    ['line 3: empty']
+    """
+    more = len(faults) - _FAULTS
+    return faults if more <= 0 else [*faults[:_FAULTS], f"and {more} more like these"]
+
+
+def id_of_events(folder: Path) -> str:
+    """Return what a folder of events is called, or the one above it if it says ``events``.
+
+    Examples
+    --------
+    >>> id_of_events(Path("sessions/a-1/events")), id_of_events(Path("sessions/a-1"))
+    ('a-1', 'a-1')
+    """
+    return (folder.parent.name if folder.name == "events" else folder.name) or "unnamed"
 
 
 _REPO: Final = re.compile(

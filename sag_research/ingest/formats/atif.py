@@ -90,7 +90,13 @@ def _roots(
     seen = outline(source.head)
     if first_character(source.head) == b"{" and seen.complete and seen.more:
         return _lines(source, refused)
-    value = loads(source.bytes())
+    try:
+        value = loads(source.bytes())
+    except FormatError:  # perhaps lines, of which the first is damaged
+        if found := [one for one in _lines(source, refused) if "steps" in one[1]]:
+            return found
+        refused.clear()
+        raise
     if isinstance(value, dict):
         return [(None, value)]
     items = value if isinstance(value, list) else []

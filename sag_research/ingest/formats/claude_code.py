@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -12,10 +11,10 @@ from sag_research.ingest._format import Reading
 from sag_research.ingest._json import first_character, outline
 from sag_research.ingest._source import Source
 from sag_research.ingest.formats import _shared as shared
+from sag_research.ingest.formats._claude_agents import with_callers
 from sag_research.ingest.formats._claude_lines import read_lines
 from sag_research.ingest.formats._claude_runs import runs_of
 from sag_research.ingest.formats._claude_siblings import copied_replies
-from sag_research.model import Trajectory
 
 __all__ = ["ClaudeCode"]
 
@@ -66,14 +65,16 @@ class ClaudeCode:
       ``.jsonl`` files of the same folder are looked at: replies that stand in one that ended
       before are ``inherited``. Alone in another folder, such a copy looks like an original.
     * Sub-agents (``isSidechain``, ``parent_tool_use_id``, ``agent-*.jsonl``) are runs of their
-      own, begun by the call with their id or, in old files, with their prompt.
+      own, begun by the call with their id or, in old files, with their prompt. Those in files
+      of their own are linked to the session's file, which is looked for beside them or above a
+      folder ``subagents``, also if it is ingested at another time or not at all.
     * Parents that were never written, cycles, several roots and ids that are used again cost
       no line. Without any parents, lines follow each other.
     * Lines of the harness in the place of the model (API errors) are no replies: they are in
       ``state.notices`` of the step before. A run that ends in one failed, as ``api_error``.
     * A step whose calls were all refused, by the user or a rule, has the flag ``rejected``.
-    * Lines that are no objects or of no use are counted in the notes; of unknown types they
-      are kept in ``config.opaque_lines``.
+    * Damaged lines, and lines that are no objects, cost themselves: a note names each. Lines of
+      no use are counted in the notes; of unknown types they are kept in ``config.opaque_lines``.
     * Only ``stream-json`` says how a run ended; its cost includes that of sub-agents.
     """
 
@@ -97,11 +98,7 @@ class ClaudeCode:
         copied = frozenset() if lines.is_stream else copied_replies(source.path)
         runs, found = runs_of(lines, _stem(source.path), copied)
         notes += found
-        return Reading(version, _each(runs), notes)
-
-
-def _each(runs: list[Trajectory]) -> Iterator[Trajectory]:
-    yield from runs
+        return Reading(version, iter(with_callers(runs, source.path)), notes)
 
 
 def _stem(path: Path) -> str:

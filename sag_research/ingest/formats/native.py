@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeAlias, cast
 
 import msgspec
 
@@ -14,7 +14,14 @@ from sag_research._text import clip, repair
 from sag_research.errors import BadPayloadError, FormatError
 from sag_research.ingest._clean import DEEPEST, is_fit
 from sag_research.ingest._format import Reading
-from sag_research.ingest._json import OtherShapeError, decode, loads, outline, shaped
+from sag_research.ingest._json import (
+    OtherShapeError,
+    decode,
+    first_lines,
+    loads,
+    outline,
+    shaped,
+)
 from sag_research.ingest._source import Source
 from sag_research.ingest.formats import _shared as shared
 from sag_research.model import (
@@ -64,8 +71,12 @@ class _Step(msgspec.Struct, forbid_unknown_fields=True):
     state: Any = None
 
 
+_Said: TypeAlias = Literal["success", "failure", "unknown", 0, 1] | bool
+"""An outcome, or a flag: yes is success and no is failure."""
+
+
 class _Outcome(msgspec.Struct, forbid_unknown_fields=True):
-    outcome: OutcomeName
+    outcome: _Said
     detail: str | None = None
     score: _Number | None = None
     source: str = "record"
@@ -89,7 +100,7 @@ class _Record(msgspec.Struct, forbid_unknown_fields=True):
     exit_status: str | None = None
     submission: str | None = None
     usage: _Usage | None = None
-    outcome: OutcomeName | _Outcome | None = None
+    outcome: _Said | _Outcome | None = None
     config: dict[str, Any] = {}
 
 
@@ -102,7 +113,8 @@ class Native:
     """Runs as plain records: ``{"task_id": …, "steps": [{"thought", "action", "observation"}]}``.
 
     One object a line, or one object in the file. A step may hold ``calls``; ``outcome`` is
-    ``success``, ``failure``, ``unknown`` or an object. A line that cannot be read costs that
+    ``success``, ``failure``, ``unknown``, a flag (true and 1 are success, false and 0 failure) or
+    an object. A line that cannot be read costs that
     line, and is listed as refused. A number that is NaN, infinite or out of its range costs that
     number: the step gets the flag ``bad-number``, and a note says where it stood.
     """
@@ -113,8 +125,7 @@ class Native:
         """Claim objects with a task and steps with known keys, alone or as JSON lines."""
         if _is_record(head):
             return 0.9
-        lines = [line for line in head.split(b"\n", 6)[:5] if len(line) > 2]
-        return 0.7 if any(map(_is_record, lines)) else 0.0
+        return 0.7 if any(map(_is_record, first_lines(head))) else 0.0
 
     def read(self, source: Source) -> Reading:
         """Read line by line, or the one object of the file."""
@@ -135,8 +146,10 @@ def _is_record(data: bytes) -> bool:
 def _has_lines(source: Source) -> bool:
     """Tell JSON lines from one object, which may be longer than the head and have line breaks."""
     seen = outline(source.head)
-    if seen.complete or b"\n" in source.head:
+    if seen.complete:
         return seen.more
+    if b"\n" in source.head:  # one object, or lines of which the first is cut
+        return any(map(_is_record, source.head.split(b"\n")[1:]))
     return sum(1 for line in islice(filter(bytes.strip, source.lines()), 2)) > 1
 
 
@@ -233,7 +246,7 @@ _SHAPES: Final[tuple[tuple[str, type[msgspec.Struct]], ...]] = (
     (r"\$\.outcome", _Outcome),
 )
 _WORDS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
-    (r"\$\.outcome(?:\.outcome)?", OUTCOMES),
+    (r"\$\.outcome(?:\.outcome)?", (*OUTCOMES, "true", "false", "1", "0")),
     (r"\$\.end", tuple(sorted(TERMINAL_TYPES))),
     (r"\$\.steps\[[^.]*\]\.calls\[[^.]*\]\.status", ("ok", "error", "unknown")),
 )
@@ -333,8 +346,15 @@ def _trajectory(found: _Record, record: str | None) -> Trajectory:
 
 def _outcome(found: Any) -> Outcome | None:
     if isinstance(found, _Outcome):
-        return Outcome(**msgspec.structs.asdict(found))
-    return None if found is None else Outcome(outcome=found, source="record")
+        about = msgspec.structs.asdict(found)
+        return Outcome(**{**about, "outcome": _named(found.outcome)})
+    return None if found is None else Outcome(outcome=_named(found), source="record")
+
+
+def _named(said: Any) -> OutcomeName:
+    if isinstance(said, str):
+        return cast("OutcomeName", said)
+    return "success" if said else "failure"
 
 
 def _usage(found: _Usage | None) -> Usage | None:

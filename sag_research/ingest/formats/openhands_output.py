@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from sag_research._text import clip
 from sag_research.errors import FormatError
 from sag_research.ingest._format import Reading
-from sag_research.ingest._json import Outline, decode, outline
+from sag_research.ingest._json import Outline, decode, first_lines, outline
 from sag_research.ingest._source import Source
 from sag_research.ingest.formats import _shared as shared
 from sag_research.ingest.formats._openhands_sdk import is_sdk, sdk_runs
@@ -81,8 +81,7 @@ class OpenHandsOutput:
         """Claim objects, alone or a line each, with a history and what an evaluation adds."""
         if _is_record(outline(head)):
             return 0.95
-        lines = [line for line in head.split(b"\n", 6)[:5] if len(line) > 2]
-        return 0.8 if any(_is_record(outline(line)) for line in lines) else 0.0
+        return 0.8 if any(_is_record(outline(line)) for line in first_lines(head)) else 0.0
 
     def read(self, source: Source) -> Reading:
         """Read line by line, or the one object of the file."""

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from sag_research.errors import FormatError
 from sag_research.ingest._format import Reading
-from sag_research.ingest._json import decode, first_character, outline
+from sag_research.ingest._json import decode, first_character, first_lines, outline
 from sag_research.ingest._source import Source
 from sag_research.ingest.formats import _shared as shared
 from sag_research.ingest.formats._openhands_sdk import UNREADABLE, sdk_runs
@@ -22,8 +22,6 @@ from sag_research.model import Trajectory
 __all__ = ["OpenHandsSdk"]
 
 _ANY: Final = msgspec.json.Decoder()
-_FAULTS: Final = 50
-"""Damaged events that are noted one by one."""
 _KIND: Final = re.compile(rb'"kind"\s*:\s*"[A-Z]\w*"')
 _ENVELOPE: Final = {"id", "timestamp", "source"}
 _MEMBER: Final = re.compile(r"event-(?P<number>\d+)-(?P<id>.+?)\.json(?:\.(?:gz|zst))?", re.DOTALL)
@@ -44,7 +42,8 @@ class OpenHandsSdk:
     * Events form a tree by ``parent_id``; without one an event follows the one before it. The
       run goes to the leaf that ``base_state.json`` names, or to the latest event. The other
       branches are runs that left it, with their own steps only. Where the same reply had other
-      results there, its step is in both, with the flag ``shared-reply`` and without its tokens.
+      results there, its step is in both: in the branch with the flags ``inherited`` and
+      ``shared-reply``, and without its tokens.
     * Cycles, missing parents, ids that are used again and several roots cost no event.
     * Calls and results are joined 0..n to 0..n: a second result for a call is added to the
       first; one whose call is not in its run is what the model heard in that turn.
@@ -63,8 +62,7 @@ class OpenHandsSdk:
         """Claim events with a kind in capitals and their envelope."""
         if _is_event(head):
             return 0.9
-        lines = [line for line in head.split(b"\n", 6)[:5] if len(line) > 2]
-        if any(map(_is_event, lines)):
+        if any(map(_is_event, first_lines(head))):
             return 0.8
         # the first event may be damaged; the names of the others tell
         return 0.5 if path.is_dir() and _first_member(path) else 0.0
@@ -102,8 +100,7 @@ def _trajectories(source: Source, notes: list[str]) -> Iterator[Trajectory]:
 def _task_id(source: Source) -> str:
     path = source.path.absolute()
     if source.members or path.name.startswith("events."):
-        folder = path if source.members else path.parent
-        return (folder.parent.name if folder.name == "events" else folder.name) or "unnamed"
+        return shared.id_of_events(path if source.members else path.parent)
     return shared.bare_id(path)
 
 
@@ -126,11 +123,19 @@ def _state(source: Source) -> dict[str, Any]:
 def _events(source: Source, notes: list[str]) -> Iterator[Any]:
     if source.members:
         yield from _of_members(source, notes)
-    elif first_character(source.head) == b"[":
-        value = decode(source.bytes(), _ANY)
-        yield from value if isinstance(value, list) else []
+    elif first_character(source.head) == b"[" and (value := _whole(source)) is not None:
+        yield from value
     else:
         yield from _of_lines(source, notes)
+
+
+def _whole(source: Source) -> list[Any] | None:
+    """Read a list of events; None if it is no list, but lines that begin with a damaged one."""
+    try:
+        value = decode(source.bytes(), _ANY)
+    except FormatError:
+        return None
+    return value if isinstance(value, list) else []
 
 
 def _of_members(source: Source, notes: list[str]) -> Iterator[Any]:
@@ -149,7 +154,7 @@ def _of_members(source: Source, notes: list[str]) -> Iterator[Any]:
             faults.append(f"{path.name}: {error}")
             event = None
         yield event if isinstance(event, dict) else {"id": name, "kind": UNREADABLE}
-    notes += _first_of(faults)
+    notes += shared.first_of(faults)
 
 
 def _of_lines(source: Source, notes: list[str]) -> Iterator[Any]:
@@ -157,12 +162,12 @@ def _of_lines(source: Source, notes: list[str]) -> Iterator[Any]:
     for number, line in enumerate(source.lines(), start=1):
         if line.strip():
             try:
-                yield decode(line, _ANY)
+                event = decode(line, _ANY)
             except FormatError as error:
                 faults.append(f"line {number}: {error}")
-    notes += _first_of(faults)
-
-
-def _first_of(faults: list[str]) -> list[str]:
-    more = len(faults) - _FAULTS
-    return faults if more <= 0 else [*faults[:_FAULTS], f"and {more} more like these"]
+                continue
+            if isinstance(event, dict):
+                yield event
+            else:
+                faults.append(f"line {number}: no object")
+    notes += shared.first_of(faults)

@@ -15,11 +15,12 @@ from tests.ingest.formats.openhands_make import (
     damaged,
     ran,
     read,
+    read_folder,
     response,
     seen,
     v0_events,
 )
-from tests.ingest.make import swe_file, tau_result, tool_call, write
+from tests.ingest.make import swe_file, swe_step, tau_result, tool_call, write
 
 FORMAT = OpenHands()
 
@@ -272,3 +273,60 @@ def test_the_pipeline_knows_it(tmp_path, value):
     with SQLiteEventStore(":memory:") as store:
         report = ingest(store, [tmp_path / "in"])
         assert report.by_format == {"openhands": {"files": 1, "runs": 1, "steps": 3}}
+
+
+# ---- a file for each event
+
+
+def session(folder, events=None):
+    """Write a session as the server keeps it: events, and pages that repeat them."""
+    events = v0_events() if events is None else events
+    for number, event in enumerate(events):
+        write(folder / f"events/{number}.json", event)
+    write(folder / "event_cache/0-25.json", events)
+    return folder
+
+
+def test_a_folder_of_events_is_the_run_that_their_list_is(tmp_path):
+    assert len(v0_events()) > 10  # 10.json stands before 2.json in the order of names
+    (listed,), _ = read(OpenHands(), tmp_path / "s-1.json", v0_events())
+    (run,), reading = read_folder(OpenHands(), session(tmp_path / "s-1"))
+    assert (run, reading.version, len(reading.notes)) == (listed, "v0", 1)
+
+
+@pytest.mark.parametrize("given", ["", "s-1", "s-1/events"])
+def test_each_session_is_one_source_and_pages_count_for_nothing(tmp_path, given):
+    session(tmp_path / "all/s-1")
+    if not given:
+        session(tmp_path / "all/s-2", [*v0_events(), action(99, "think", {"thought": "more"})])
+    with SQLiteEventStore(":memory:") as store:
+        report = ingest(store, [tmp_path / "all" / given])
+        tasks = [run.task_id for run in store.runs()]
+    n = 1 if given else 2
+    pages = 0 if given.endswith("events") else n
+    assert (report.ingested, report.runs, report.duplicates, report.rejected) == (n, n, 0, [])
+    assert tasks == [f"s-{number + 1}" for number in range(n)]
+    assert [why for _, why in report.ignored] == ["a page of the events in the folder 'events'"
+                                                  " beside it"] * pages  # fmt: skip
+    assert report.files == n + pages
+
+
+@pytest.mark.parametrize("spoilt", ["0.json", "4.json"])
+@pytest.mark.parametrize("data", [b"", b'{"id": 4, "act', b"gone", b"7"])
+def test_a_damaged_event_costs_that_event(tmp_path, spoilt, data):
+    folder = session(tmp_path / "s-1") / "events"
+    (folder / spoilt).write_bytes(data)
+    (folder / "8.json").unlink()
+    with SQLiteEventStore(":memory:") as store:
+        report = ingest(store, [folder])
+    assert (report.runs, report.by_format["openhands"]["files"]) == (1, 1)
+    notes = "\n".join(report.notes)
+    assert "1 numbers of events are missing" in notes
+    assert f"{spoilt}: " in notes or "1 entries are no events" in notes
+
+
+def test_numbers_that_are_no_events_are_files_of_their_own(tmp_path):
+    for number in range(2):
+        write(tmp_path / f"events/{number}.json", swe_file(swe_step(f"echo {number}")))
+    with SQLiteEventStore(":memory:") as store:
+        assert ingest(store, [tmp_path]).by_format["swe-agent"]["files"] == 2

@@ -218,7 +218,7 @@ def test_a_reply_whose_results_differ_is_in_both_and_counts_once(tmp_path):
     (main, branch), _ = runs_of(tmp_path, events)
     assert [step.observation for step in main.steps] == ["ok", "run again", ""]
     assert [step.observation for step in branch.steps] == ["lost in a crash", ""]
-    assert [step.flags for step in branch.steps] == [("shared-reply",), ()]
+    assert [step.flags for step in branch.steps] == [("inherited", "shared-reply"), ()]
     assert (branch.parent, branch.parent_step) == ("0", 0)
 
 
@@ -249,7 +249,7 @@ def test_another_message_of_the_user_is_another_turn(tmp_path):
     (main, branch), _ = runs_of(tmp_path, events)
     assert [step.observation for step in main.steps] == ["x\nGo right.", ""]
     assert [step.observation for step in branch.steps] == ["x\nGo left.", ""]
-    assert (branch.parent_step, branch.steps[0].flags) == (-1, ("shared-reply",))
+    assert (branch.parent_step, branch.steps[0].flags) == (-1, ("inherited", "shared-reply"))
 
 
 def test_branches_of_branches(tmp_path):
@@ -318,7 +318,7 @@ def test_any_tree_keeps_every_event_once(tree, leaf):
     assert sorted(nodes) == list(range(len(tree)))
     for number, chain in enumerate(found):
         assert chain.parent is None or chain.parent < number
-        assert chain.parent is None or chain.branch in found[chain.parent].nodes
+        assert chain.parent is None or chain.at in found[chain.parent].nodes
 
 
 @pytest.mark.parametrize("shape", ["line", "comb", "star", "ring"])
@@ -380,7 +380,7 @@ def test_a_bad_line_costs_that_event(tmp_path):
     (run,), reading = read(FORMAT, tmp_path / "x.jsonl", value)
     assert len(run.steps) == 3
     assert reading.notes[0].startswith("line 5: ")
-    assert reading.notes[1] == "1 entries are no events and were left out"
+    assert reading.notes[1] == "line 6: no object"
 
 
 def test_many_bad_lines_are_noted_shortly(tmp_path):
