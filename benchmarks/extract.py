@@ -44,6 +44,11 @@ HOSTILE = [
     "\n",
     "fail ",
     "://a",
+    "a.c b.c ",
+    "error: 'a",
+    "[ERROR] a.b:1 ",
+    "  1: a\n  at ",
+    "  1) a\n       ",
 ]
 MEGABYTE = 1_000_000
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ..model import Entity, Mention, Relation
 from ._actions import Action, ActionReader, ActionWords
 from ._engine import Found, find
+from ._model import ModelExtractor
 from ._names import Namer
 from ._relations import Edge, Mentions, edges
 from ._resolve import resolve
@@ -37,8 +38,8 @@ class EntityExtractor:
     Parameters
     ----------
     api_key : str, optional
-        Accepted for code that hands one over; it is neither kept nor used. This class works
-        by rules alone and calls no model.
+        Accepted for code that hands one over; it is neither kept nor used. Rules need none, and
+        a model is given to :meth:`extract` with recorded calls of its own.
     aliases : Path, optional
         A TOML file of the shape of the shipped ``aliases.toml`` that adds canonical names.
 
@@ -70,8 +71,26 @@ class EntityExtractor:
         """``rules-<n>-<8 hex>``: changes with the rules and with every alias."""
         return self._version
 
-    def extract(self, text: str, scope: str = "") -> tuple[list[Entity], list[Relation]]:
-        """Return the different entities and relations of a text, in order of first mention."""
+    def extract(
+        self,
+        text: str,
+        scope: str = "",
+        *,
+        model: ModelExtractor | None = None,
+        complement: bool = False,
+    ) -> tuple[list[Entity], list[Relation]]:
+        """Return the different entities and relations of a text, in order of first mention.
+
+        Parameters
+        ----------
+        text : str
+        scope : str
+            The repository; part of the identity of files, modules, symbols and tests.
+        model : ModelExtractor, optional
+            Asked where the rules find nothing; what it adds comes last, without relations.
+        complement : bool
+            Ask the model also where the rules find something.
+        """
         mentions, relations = self.extract_steps(StepTexts([""], [text], [scope], [None]))
         found = {_entity(row, ""): None for row in mentions.to_pylist()}
         order = {entity: place for place, entity in enumerate(found)}
@@ -86,6 +105,9 @@ class EntityExtractor:
         ]
         last = len(order)
         edges_.sort(key=lambda r: (order.get(r.source, last), order.get(r.target, last)))
+        if model is not None and (complement or not found):
+            more = model.extract(text, scope).mentions
+            found.update(dict.fromkeys(mention.entity for mention in more))
         return list(found), edges_
 
     def mentions(self, text: str, scope: str = "", field: str = "observation") -> list[Mention]:
@@ -164,12 +186,13 @@ class EntityExtractor:
         for compiled in self._rules:
             rule = compiled.rule
             groups.setdefault((rule.fields, rule.when_action), []).append(compiled)
-        for (fields, word), chosen in groups.items():
+        for (fields, words), chosen in groups.items():
             low = 0 if "action" in fields else batch.n_actions
             high = len(batch.texts) if "observation" in fields else batch.n_actions
             which = np.arange(low, high)
-            if word is not None:
-                having = [2 * row + 1 for row, action in enumerate(actions) if word in action]
+            if words is not None:
+                wanted = chosen[0].rule.is_wanted
+                having = [2 * row + 1 for row, action in enumerate(actions) if wanted(action)]
                 which = np.intersect1d(which, batch.slots[having])
             found = find([batch.texts[i] for i in which.tolist()], chosen)
             for compiled, matches in zip(chosen, found, strict=True):

@@ -16,6 +16,9 @@ from ._rules import Rulebook
 __all__ = ["Namer"]
 
 _LONGEST_PORT: Final = 65535
+_NAMELESS: Final = re.compile(r"[0-9]+|func[0-9]+|lambda\$.*|anonymous")
+_QUOTED: Final = re.compile(r"‘[^’]*’|(?<!\w)'[^']*'|`[^']*'(?!\w)")
+_NUMBER: Final = re.compile(r"(?<![\w-])-?[0-9]+\b")
 _NAME_LIMIT: Final = 500
 """Longer names are noise (minified code, dumps) and would swell every table."""
 
@@ -59,6 +62,12 @@ class Namer:
             "risky_file": self._risky_file,
             "error": self._error,
             "setting": lambda text: None if text in self._names.not_settings else text,
+            "error_word": self._error_word,
+            "message": _message,
+            "unquoted": _unquoted,
+            "flag": self._flag,
+            "java_short": _java_short,
+            "test_title": lambda text: None if text in self._names.not_tests else text,
             "symbol": self._symbol,
             "module": lambda text: text.rstrip(".") or None,
             "package": _package,
@@ -106,14 +115,39 @@ class Namer:
         text = name if name in known or "*" in known else text
         return None if text in self._names.not_errors else text
 
+    def _error_word(self, text: str) -> str | None:
+        return self._names.error_words.get(text.lower(), text)
+
+    def _flag(self, text: str) -> str | None:
+        """Return a warning's flag, as an error or not."""
+        name = text.replace("-Werror=", "-W")
+        return None if name in self._names.not_errors else name
+
     def _symbol(self, text: str) -> str | None:
-        name = text.rpartition(".")[2] if "<" not in text else text
-        return None if name in self._names.not_symbols or "<" in name else name
+        """Return the last part of a qualified name; functions without a name are none."""
+        if "<" in text or text in self._names.not_symbols:
+            return None
+        name = re.split(r"[.:]", text)[-1].lstrip("#")
+        return None if not name or _NAMELESS.fullmatch(name) else name
 
     def _test_node(self, text: str) -> str | None:
         path, _, rest = text.partition("::")
         file = self.file(path)
         return file and f"{file}::{rest}"
+
+
+def _message(text: str) -> str | None:
+    """Return a compiler's message without what it quotes and counts: they differ each time."""
+    return " ".join(_NUMBER.sub("", _QUOTED.sub("‘…’", text)).split())
+
+
+def _unquoted(text: str) -> str | None:
+    return " ".join(_QUOTED.sub("", text).split())
+
+
+def _java_short(text: str) -> str | None:
+    """Return an exception's name with the ending that Surefire leaves out."""
+    return text if text.endswith(("Error", "Failure", "Exception")) else f"{text}Exception"
 
 
 def _package(text: str) -> str | None:

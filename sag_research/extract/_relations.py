@@ -14,13 +14,21 @@ __all__ = ["Edge", "Mentions", "edges"]
 
 Ints = NDArray[np.int64]
 
-_LOCATION: Final = re.compile(r":[0-9]+: ")
+_LOCATION: Final = re.compile(
+    r":[0-9]+(?::[0-9]+)?: (?:(?:fatal )?error: |runtime error: )?"
+    r"|\([0-9]+,[0-9]+\): error |:[0-9]+:[0-9]+ - error |:\[[0-9]+,[0-9]+\] (?:error: )?"
+)
+_BEFORE_PLACE: Final = re.compile(r" in | at |\]: [^\n]*\n +--> |[^\n]*\n +--> ")
+_TO_FRAME: Final = re.compile(r"[^\n]*\n[ \t]+at [^\n]*")
+_ABOVE_FRAMES: Final = ("error-raised-java", "error-raised-script")
 _GREP_IMPORT: Final = re.compile(r"(?::|[:-][0-9]+[:-])[ \t]*(?:from|import) ")
 _DIFF_IMPORT: Final = re.compile(r"\n\+[ \t]*(?:from|import) \Z")
 _CODE: Final = re.compile(r"\b(?:raise|except|import|def|class|with|return|assert\w*)\b|[#=]")
 """Source lines name errors and systems without any having happened."""
 _REACH: Final = 60
 """Code points looked back or ahead for the words that tie two neighbours together."""
+_LINE_REACH: Final = 300
+"""The same where a whole line of message may stand between them."""
 
 
 class Mentions(NamedTuple):
@@ -67,10 +75,12 @@ def edges(found: Mentions, texts: Sequence[str], words: Words) -> Iterator[Edge]
         return
     kind = np.array(words.kinds, dtype=object)[found.code]
     rule = np.array(words.rules, dtype=object)[found.code]
-    for i in np.flatnonzero(rule == "test-node").tolist():
-        code = int(found.code[i])
-        file = words.code("test-node", "File", words.names[code].partition("::")[0])
-        yield Edge(int(found.text[i]), code, "TESTS", file, "test-node")
+    for name, mark in (("test-node", "::"), ("test-vitest", " > ")):
+        for i in np.flatnonzero(rule == name).tolist():
+            code = int(found.code[i])
+            file = words.code(name, "File", words.names[code].partition(mark)[0])
+            yield Edge(int(found.text[i]), code, "TESTS", file, name)
+    yield from _above_frames(found, texts, kind, rule)
     yield from _neighbours(found, texts, kind)
     yield from _tracebacks(found, texts, rule)
     yield from _systems(found, texts, kind)
@@ -80,7 +90,7 @@ def edges(found: Mentions, texts: Sequence[str], words: Words) -> Iterator[Edge]
 def _neighbours(found: Mentions, texts: Sequence[str], kind: NDArray[np.object_]) -> Iterator[Edge]:
     """``Error in path``, ``path:3: Error`` and ``path:3:import x``."""
     gap = found.start[1:] - found.end[:-1]
-    near = (found.text[1:] == found.text[:-1]) & (gap > 0) & (gap < _REACH)
+    near = (found.text[1:] == found.text[:-1]) & (gap > 0) & (gap < _LINE_REACH)
     first, second = kind[:-1], kind[1:]
     wanted = (
         ((first == "Error") & (second == "File"))
@@ -92,13 +102,31 @@ def _neighbours(found: Mentions, texts: Sequence[str], kind: NDArray[np.object_]
         between = texts[text][found.end[i] : found.start[i + 1]]
         left, right = int(found.code[i]), int(found.code[i + 1])
         if kind[i] == "Error":
-            if between == " in ":
+            if _BEFORE_PLACE.fullmatch(between):
                 yield Edge(text, right, "RAISED", left, "error-in-file")
         elif kind[i + 1] == "Error":
             if _LOCATION.fullmatch(between):
                 yield Edge(text, left, "RAISED", right, "error-at-line")
         elif _GREP_IMPORT.fullmatch(between) and _at_line_start(texts[text], int(found.start[i])):
             yield Edge(text, left, "IMPORTS", right, "import-in-line")
+
+
+def _above_frames(
+    found: Mentions, texts: Sequence[str], kind: NDArray[np.object_], rule: NDArray[np.object_]
+) -> Iterator[Edge]:
+    """Where the error stands above its frames, the file of the first frame raised it."""
+    for i in np.flatnonzero(np.isin(rule, _ABOVE_FRAMES)).tolist():
+        text = int(found.text[i])
+        for j in range(i + 1, min(i + 6, len(found.text))):
+            if found.text[j] != text:
+                break
+            if kind[j] == "File":
+                between = texts[text][found.end[i] : found.start[j]]
+                if len(between) < 4 * _LINE_REACH and _TO_FRAME.fullmatch(between):
+                    yield Edge(
+                        text, int(found.code[j]), "RAISED", int(found.code[i]), "error-above-frame"
+                    )
+                break
 
 
 def _at_line_start(text: str, place: int) -> bool:

@@ -42,6 +42,12 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     when_action: str | None = None
     in_mask: bool = False
 
+    def is_wanted(self, action: str) -> bool:
+        """Tell whether a step's action has a word that the rule asks for, if it asks for one."""
+        return self.when_action is None or any(
+            word in action for word in self.when_action.split("|")
+        )
+
 
 class Compiled(NamedTuple):
     """A rule ready to run: Rust text for the batch, Python objects for checks and items."""
@@ -61,6 +67,8 @@ class _Names(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     not_symbols: frozenset[str]
     not_settings: frozenset[str]
     not_errors: frozenset[str]
+    not_tests: frozenset[str]
+    error_words: dict[str, str]
     standard_errors: dict[str, frozenset[str]]
 
 

@@ -212,14 +212,13 @@ class Tables(NamedTuple):
         return pa.Table.from_arrays(arrays, schema=_MENTIONS)
 
     def _wanted(self, row: Ints, code: Ints) -> Bools:
-        """Leave out mentions whose rule asks for a word that the step's action does not have."""
+        """Leave out mentions whose rule asks for words that the step's action does not have."""
         keep = np.ones(len(row), bool)
         rule = np.array(self.words.rules or [""], dtype=object)[code]
         for compiled in self.rules:
-            word = compiled.rule.when_action
-            if word is not None:
+            if compiled.rule.when_action is not None:
                 for i in np.flatnonzero(rule == compiled.rule.name).tolist():
-                    keep[i] = word in self.steps.action[int(row[i])]
+                    keep[i] = compiled.rule.is_wanted(self.steps.action[int(row[i])])
         return keep
 
     def _scope(self, row: Ints, code: Ints) -> pa.Array:

@@ -1,9 +1,14 @@
-"""Score the shipped rules against the hand-labelled steps.
+"""Score the shipped rules against labelled steps.
 
 ``python -m tests.extract.score`` prints precision and recall per kind, with numbers of mentions.
-``--part development`` and ``--part held-out`` take every second step: rules were improved by
-looking at misses in the first part only, so the second says what to expect of new data.
-``--misses`` lists what went wrong (development part, unless asked otherwise).
+``--set real`` takes the hand-labelled steps of real agents (they need ``SAG_REAL_DATA``),
+``--set produced`` the logs that real tools produced (see ``produced/GUIDELINES.md``).
+
+Of the real steps, ``--part development`` and ``--part held-out`` take every second one: rules were
+improved by looking at misses in the first part only, so the second says what to expect of new
+data. The produced ones have an ``open`` part and a ``sealed`` one, for the same reason, and a
+``fresh`` one that was written after the rules were finished.
+``--misses`` lists what went wrong (development or open part, unless asked otherwise).
 """
 
 from __future__ import annotations
@@ -20,6 +25,8 @@ import numpy as np
 
 from sag_research.extract import EntityExtractor, StepTexts
 from tests.extract.gold.check import KINDS, load_gold
+from tests.extract.produced.load import KINDS as PRODUCED_KINDS
+from tests.extract.produced.load import LANGUAGES, load_produced
 
 __all__ = ["PARTS", "Score", "compare", "predict", "score"]
 
@@ -137,7 +144,8 @@ def intervals(
 ) -> tuple[tuple[float, float], tuple[float, float]]:
     """Give 95 % intervals of overall precision and recall, by resampling whole steps.
 
-    Mentions of one step stand or fall together, so steps are drawn, not mentions.
+    Mentions of one step stand or fall together, so steps are drawn, not mentions; and of produced
+    steps cases, since the variants of one do so too.
     """
     counts = np.array(
         [
@@ -145,12 +153,20 @@ def intervals(
             for entry, spans in zip(gold, predicted, strict=True)
         ]
     )
+    groups: dict[str, list[int]] = {}
+    for i, entry in enumerate(gold):
+        groups.setdefault(entry.get("id", "").rpartition("/")[0] or str(i), []).append(i)
+    counts = np.array([counts[members].sum(axis=0) for members in groups.values()])
     rng = np.random.default_rng(seed)
     sums = np.array(
         [counts[rng.integers(0, len(counts), len(counts))].sum(axis=0) for _ in range(resamples)]
     )
-    precision, recall = sums[:, 2] / sums[:, 1], sums[:, 2] / sums[:, 0]
-    low_high = [np.quantile(values, (0.025, 0.975)) for values in (precision, recall)]
+    low_high = [
+        np.quantile(sums[sums[:, of] > 0][:, 2] / sums[sums[:, of] > 0][:, of], (0.025, 0.975))
+        if sums[:, of].any()
+        else (np.nan, np.nan)
+        for of in (1, 0)
+    ]
     (p_low, p_high), (r_low, r_high) = low_high
     return (float(p_low), float(p_high)), (float(r_low), float(r_high))
 
@@ -167,24 +183,60 @@ def _print_misses(gold: list[Labelled], predicted: list[list[Span]]) -> None:
             print(f"{word:<7}{mention[3]:<14}{mention[4]!r} in {around!r} ({mention[0]})")
 
 
-def main() -> int:
-    """Print the table for one part of the labels."""
-    parser = argparse.ArgumentParser(description="Score the rules against hand-labelled steps.")
-    parser.add_argument("--part", choices=sorted(PARTS))
+def load(name: str, part: str) -> list[Labelled]:
+    """Return one part of one set of labelled steps; ``produced`` has ``open`` and ``sealed``."""
+    if name == "produced":
+        parts = ("open", "sealed") if part == "all" else (part,)
+        return [entry for one in parts for entry in load_produced(one)]
+    return load_gold(Path(os.environ["SAG_REAL_DATA"]))[PARTS[part]]
+
+
+def predict_labelled(gold: list[Labelled], extractor: EntityExtractor) -> list[list[Span]]:
+    """Predict, and leave out kinds for which a produced step has no labels."""
+    spans = predict(gold, extractor)
+    if gold and "id" in gold[0]:
+        spans = [[span for span in found if span[3] in PRODUCED_KINDS] for found in spans]
+    return spans
+
+
+def _print_languages(gold: list[Labelled], predicted: list[list[Span]]) -> None:
+    """File, Error and Test together, for each language."""
+    print(f"{'language':<14}{'precision':>10}{'recall':>10}{'labelled':>10}{'steps':>10}")
+    for language in LANGUAGES:
+        rows = [i for i, entry in enumerate(gold) if entry["id"].split("/")[0] == language]
+        table = score([gold[i] for i in rows], [predicted[i] for i in rows])
+        three = [table[kind] for kind in ("File", "Error", "Test")]
+        s = Score(*(sum(column) for column in zip(*three, strict=True)))
+        print(f"{language:<14}{s.precision:10.3f}{s.recall:10.3f}{s.gold:10}{len(rows):10}")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Score the rules against labelled steps.")
+    real = "real" if os.environ.get("SAG_REAL_DATA") else "produced"
+    parser.add_argument("--set", choices=("real", "produced"), default=real)
+    parser.add_argument("--part", choices=(*sorted(PARTS), "open", "sealed", "fresh"))
     parser.add_argument("--misses", action="store_true")
     arguments = parser.parse_args()
-    root = os.environ.get("SAG_REAL_DATA")
-    if not root:
+    first = "open" if arguments.set == "produced" else "development"
+    arguments.part = arguments.part or (first if arguments.misses else "all")
+    return arguments
+
+
+def main() -> int:
+    """Print the table for one part of the labels."""
+    arguments = _arguments()
+    if arguments.set == "real" and not os.environ.get("SAG_REAL_DATA"):
         print("set SAG_REAL_DATA to the folder of real trajectories", file=sys.stderr)
         return 2
-    part = arguments.part or ("development" if arguments.misses else "all")
-    gold = load_gold(Path(root))[PARTS[part]]
+    gold = load(arguments.set, arguments.part)
     extractor = EntityExtractor()
-    predicted = predict(gold, extractor)
-    print(f"{extractor.version}, {part}: {len(gold)} steps")
+    predicted = predict_labelled(gold, extractor)
+    print(f"{extractor.version}, {arguments.set}, {arguments.part}: {len(gold)} steps")
     _print_table(score(gold, predicted))
     (p_low, p_high), (r_low, r_high) = intervals(gold, predicted)
     print(f"95 % over steps: precision {p_low:.3f}-{p_high:.3f}, recall {r_low:.3f}-{r_high:.3f}")
+    if arguments.set == "produced":
+        _print_languages(gold, predicted)
     if arguments.misses:
         _print_misses(gold, predicted)
     return 0

@@ -28,7 +28,7 @@ def extractor() -> EntityExtractor:
         ("INTERNALERROR> KeyError: 1", ["KeyError"]),
         ("Traceback (most recent call last):\n\nx > y raised TypeError: no", ["TypeError"]),
         ("UNEXPECTED EXCEPTION: KeyError('a')", ["KeyError"]),
-        ("Caused by: java.io.IOException: x", ["java.io.IOException"]),
+        ("Caused by: java.io.IOException: x", ["IOException"]),
         # source, listings and prose only name them
         ("    12\t    raise ValueError('x')", []),
         ("    except ValueError:", []),

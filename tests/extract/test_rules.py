@@ -35,7 +35,8 @@ def test_each_rule_finds_its_example(compiled: Compiled) -> None:
     assert compiled.python.search("") is None, "a rule must not match nothing"
     if rule.kind:
         field = rule.fields[-1]
-        texts = {"action": "git log", "observation": "", field: rule.example}
+        action = (rule.when_action or "ls").split("|")[0]
+        texts = {"action": action, "observation": "", field: rule.example}
         steps = StepTexts([texts["action"]], [texts["observation"]], [""], [None])
         rows = EntityExtractor().extract_steps(steps).mentions.to_pylist()
         assert rule.kind in {row["kind"] for row in rows if row["field"] == field}
