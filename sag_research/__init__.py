@@ -23,7 +23,15 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from sag_research.bloom import BloomGraph, MemoryTool, Recall, evaluate_recall
+    from sag_research.bloom import (
+        BloomGraph,
+        MemoryTool,
+        Recall,
+        Recorder,
+        RunProvenance,
+        evaluate_recall,
+        trace_items,
+    )
     from sag_research.deadend import (
         Alarm,
         Backtest,
@@ -110,6 +118,10 @@ __all__ = [  # noqa: RUF022
     "Tool",
     "react",
     "tool",
+    # where it comes from
+    "Recorder",
+    "RunProvenance",
+    "trace_items",
     # errors
     "SagError",
 ]
@@ -135,6 +147,9 @@ _ROOM_OF = {
     "MemoryTool": "bloom",
     "Recall": "bloom",
     "evaluate_recall": "bloom",
+    "Recorder": "bloom",
+    "RunProvenance": "bloom",
+    "trace_items": "bloom",
     "EntityExtractor": "extract",
     "IngestReport": "ingest",
     "QueryResult": "warehouse",

@@ -14,6 +14,8 @@ import re
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
+from hashlib import blake2b
 from pathlib import Path
 from typing import IO, Any, Final
 from urllib.parse import quote
@@ -39,6 +41,8 @@ __all__ = [
 
 REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 IRI_BASE: Final = "urn:sag:"
+_LONGEST_PART: Final = 400
+_KEPT_OF_PART: Final = 40
 
 _BAD: Final = re.compile("[\ud800-\udfff\x00]")
 _TERMINAL: Final = re.compile(
@@ -126,16 +130,35 @@ def script_json(value: Any) -> str:
 def iri(*parts: str) -> str:
     """Build an IRI in the project's own space; every part is percent-encoded.
 
+    Of a part of more than 400 characters the beginning is kept, and a digest of the whole.
+
     Examples
     --------
     >>> iri("run", "a b/c")
     'urn:sag:run:a%20b%2Fc'
+    >>> iri("run", "x" * 401).rpartition("x")[2]
+    '~4c2182ca002da97768da31284673faf0'
     """
-    return IRI_BASE + ":".join(quote(repair(part), safe="") for part in parts)
+    return IRI_BASE + ":".join(map(_encoded, parts))
+
+
+def _encoded(part: str) -> str:
+    if len(part) <= _LONGEST_PART:
+        return _quoted(part)
+    digest = blake2b(part.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return _quoted(f"{part[:_KEPT_OF_PART]}~{digest}")
+
+
+@lru_cache(maxsize=8_192)
+def _quoted(part: str) -> str:
+    # half characters are encoded, not replaced: names that differ must not become one
+    return quote(part, safe="", errors="surrogatepass")
 
 
 def repair(text: str) -> str:
     r"""Replace lone surrogates and NUL by U+FFFD; valid text is returned as it is.
+
+    Texts of a subclass become plain ones.
 
     Examples
     --------
@@ -143,8 +166,8 @@ def repair(text: str) -> str:
     True
     """
     if text.isascii() and "\x00" not in text:
-        return text
-    return _BAD.sub(REPLACEMENT, text)
+        return str(text)
+    return _BAD.sub(REPLACEMENT, str(text))
 
 
 def strip_terminal(text: str) -> str:

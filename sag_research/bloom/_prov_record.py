@@ -330,6 +330,8 @@ class Recorder:
 
     def _take_one(self, line: _Line, event: Event, mentions: Sequence[Mention]) -> None:
         position = event.position or 0
+        if position <= line.position:
+            return
         line.position = position
         self.counts.events += 1
         if event.type == HINT:

@@ -197,13 +197,13 @@ def test_it_follows_the_log_on_a_thread_and_as_a_projection():
             runtime.emit("agent.step", step(11))
         runtime.dispatch_loop()
     projection.catch_up()
-    arrived = threading.Event()
-    while not arrived.wait(0.01) and thread.is_alive():
-        if set(follower.traces) == set(projection.traces):
-            arrived.set()
+    never = threading.Event()
+    for _ in range(1_000):
+        if set(follower.traces) == set(projection.traces) or never.wait(0.01):
+            break
     stop.set()
     thread.join(10)
-    assert arrived.is_set()
+    assert set(follower.traces) == set(projection.traces)
     assert follower.traces.ask(None, prov("value"), None, graph_node("r3"))
 
 
@@ -386,3 +386,14 @@ def test_what_runs_share_is_described_once():
     alone = run_provenance(recorder.store, "r2", mentions=mentions)
     kinds = {str(q.object.value) for q in alone.quads() if q.predicate == sag("entityKind")}
     assert kinds == {"File", "Error"}
+
+
+def test_an_answer_after_a_fork_comes_from_what_the_parent_saw():
+    store = full_log()
+    store.fork("r1", step=0, run_id="r4")
+    answer = {"thought": "it is mended", "calls": [], "flags": ["final"]}
+    store.append(Event(run_id="r4", type="agent.step", payload=answer))
+    alone = run_provenance(store, "r4")
+    derived = alone.traces.match(content_node("r4", 4), prov("wasDerivedFrom"))
+    assert [q.object for q in derived] == [content_node("r1", 2)]
+    assert alone.validate().ok

@@ -1,0 +1,21 @@
+// For embedded databases with a schema (Kuzu and what came of it), run in this folder.
+CREATE NODE TABLE Run(run_id STRING, task_id STRING, kind STRING, agent STRING, model STRING, dataset STRING, repo STRING, outcome STRING, exit_status STRING, n_steps INT64, goal STRING, PRIMARY KEY(run_id));
+CREATE NODE TABLE Event(event_id STRING, run_id STRING, position INT64, type STRING, step INT64, tool STRING, exit_code INT64, thought STRING, action STRING, observation STRING, PRIMARY KEY(event_id));
+CREATE NODE TABLE Entity(entity_id STRING, kind STRING, scope STRING, name STRING, PRIMARY KEY(entity_id));
+CREATE REL TABLE CONTAINS(FROM Run TO Event);
+CREATE REL TABLE NEXT(FROM Event TO Event);
+CREATE REL TABLE CAUSED_BY(FROM Event TO Event);
+CREATE REL TABLE FORKED_FROM(FROM Run TO Event);
+CREATE REL TABLE PROCESSED(FROM Event TO Entity, n INT64);
+CREATE REL TABLE MUTATED(FROM Event TO Entity, n INT64);
+CREATE REL TABLE RELATES(FROM Entity TO Entity, type STRING, n INT64);
+COPY Run FROM 'runs.csv' (HEADER=true, PARALLEL=false, ESCAPE='"');
+COPY Event FROM 'events.csv' (HEADER=true, PARALLEL=false, ESCAPE='"');
+COPY Entity FROM 'entities.csv' (HEADER=true, PARALLEL=false, ESCAPE='"');
+COPY CONTAINS FROM 'contains.csv' (HEADER=true, PARALLEL=false, ESCAPE='"');
+COPY NEXT FROM 'next.csv' (HEADER=true, PARALLEL=false, ESCAPE='"');
+COPY CAUSED_BY FROM 'caused_by.csv' (HEADER=true, PARALLEL=false, ESCAPE='"');
+COPY FORKED_FROM FROM 'forked_from.csv' (HEADER=true, PARALLEL=false, ESCAPE='"');
+COPY PROCESSED FROM 'processed.csv' (HEADER=true, PARALLEL=false, ESCAPE='"');
+COPY MUTATED FROM 'mutated.csv' (HEADER=true, PARALLEL=false, ESCAPE='"');
+COPY RELATES FROM 'relations.csv' (HEADER=true, PARALLEL=false, ESCAPE='"');
