@@ -101,6 +101,8 @@ def read_segments(
     """Read the parts of a lineage from a position on."""
     own = "e.run = ? AND e.pos > ? AND e.pos <= ?"
     for segment in segments:
+        if segment.hi < lo:
+            continue
         after = max(segment.lo, lo) - 1
         while page := _page(store, own, (segment.run, after, segment.hi), "e.pos", types):
             yield from page
