@@ -40,7 +40,7 @@ def said(steps, run_id="r1", **options):
     return hint(recorded(run_id, items, run=False).traces, run_id, **options)
 
 
-def test_the_scripted_run_reads_exactly_so():
+def test_d22_the_scripted_run_reads_exactly_so():
     found = hint(recorded("run-1", scripted()).traces, "run-1")
     assert found == EXACT
     assert isinstance(found, str)
@@ -61,7 +61,7 @@ def test_a_run_without_items_has_nothing_to_say():
     assert hint(recorder.traces, "unknown") == ""
 
 
-def test_an_unfinished_run_is_recalled_from_its_last_step_and_says_so():
+def test_d23_an_unfinished_run_is_recalled_from_its_last_step_and_says_so():
     assert hint(recorded("run-1", scripted()[:3]).traces, "run-1") == (
         "Prior reasoning (run-1, unfinished): thought: planning to invoke a tool; "
         'action: lookup({"query": "sag"}); observation: {"hits": 3}'
@@ -204,7 +204,7 @@ def test_too_little_room_is_refused():
         said([Thought("x")], max_chars=10)
 
 
-def test_the_next_run_tells_where_its_hint_came_from():
+def test_d24_the_next_run_tells_where_its_hint_came_from():
     with sag.open(":memory:") as ws:
         for run_id in ("run-1", "run-2"):
             ws.store.create_run(Run(run_id=run_id))

@@ -214,7 +214,7 @@ SCRIPTED = [
 
 
 @pytest.mark.parametrize("base", ["https://memory.example/ns/prov#", "urn:trace:", "http://a/b/"])
-def test_the_four_predicates_are_read_as_a_run(base):
+def test_d19_the_four_predicates_are_read_as_a_run(base):
     told = [SCRIPTED[n] for n in (2, 0, 4, 3, 1)]
     [trace] = read_traces(read_quads(foreign("run-1", told, base), "nquads"))
     assert (trace.run_id, trace.faults) == ("run-1", ())

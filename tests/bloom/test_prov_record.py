@@ -72,7 +72,7 @@ def test_out_of_order_steps_are_joined_as_if_in_order():
     threads=st.integers(1, 8),
 )
 @settings(max_examples=60)
-def test_any_order_and_concurrency_give_the_same_quads(order, twice, threads):
+def test_d20_any_order_and_concurrency_give_the_same_quads(order, twice, threads):
     items = line(4)
     recorder = Recorder()
     with ThreadPoolExecutor(threads) as pool:
@@ -85,7 +85,7 @@ def test_any_order_and_concurrency_give_the_same_quads(order, twice, threads):
 
 
 @given(st.lists(st.text(max_size=30), min_size=1, max_size=6), st.text(min_size=1, max_size=20))
-def test_recording_twice_changes_nothing(texts, run_id):
+def test_d20_recording_twice_changes_nothing(texts, run_id):
     items = list(trace_items([Step(thought=t, calls=(Call(name=t, text=t),)) for t in texts]))
     recorder = recorded(run_id, items)
     once = set(recorder.traces)
@@ -176,7 +176,7 @@ def test_events_in_any_order_give_the_same_quads(order, threads):
     assert set(recorder.traces) == set(whole.traces)
 
 
-def test_steps_can_be_asked_for_while_the_run_goes_on():
+def test_d21_steps_can_be_asked_for_while_the_run_goes_on():
     store = SQLiteEventStore(":memory:")
     store.create_run(Run(run_id="r1"))
     recorder = Recorder(store)

@@ -20,7 +20,7 @@ def traces():
     return TraceStore([Quad(A, P, B, GRAPH), Quad(B, P, B, GRAPH), Quad(A, P, Literal("x"), OTHER)])
 
 
-def test_it_is_a_set(traces):
+def test_d25_it_is_a_set(traces):
     before = set(traces)
     traces.add(list(before))
     assert set(traces) == before

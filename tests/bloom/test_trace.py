@@ -32,7 +32,7 @@ def kinds(steps, **options):
     return [item_kind(item) for item in trace_items(steps, **options)]
 
 
-def test_a_tool_call_and_an_answer_give_the_five_kinds():
+def test_d17_a_tool_call_and_an_answer_give_the_five_kinds():
     steps = [Step(thought="planning to look", calls=(LOOKUP,)), ANSWER]
     items = list(trace_items(steps))
     assert [item_kind(item) for item in items] == [
@@ -58,7 +58,7 @@ def test_several_calls_keep_their_order_and_their_answers():
 
 
 @pytest.mark.parametrize("flag", ["rejected", "error"])
-def test_a_step_that_did_nothing_takes_no_ordinal(flag):
+def test_d16_a_step_that_did_nothing_takes_no_ordinal(flag):
     dropped = Step(thought="try", calls=(LOOKUP,), flags=(flag,))
     with_it = list(trace_items([Step(thought="a"), dropped, ANSWER]))
     assert with_it == list(trace_items([Step(thought="a"), ANSWER]))
@@ -126,7 +126,7 @@ def test_actions_read_as_they_were_asked(action, text):
         [],
     ],
 )
-def test_what_is_no_item_is_refused(bad):
+def test_d18_what_is_no_item_is_refused(bad):
     with pytest.raises(FormatError):
         decode_item(json.dumps(bad))
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from contextlib import closing
@@ -135,3 +138,118 @@ def test_readable_table_of_a_run(tmp_path: Path) -> None:
     )  # fmt: skip
     assert "success (completed)" in done.stdout
     assert "OUTCOME_UNKNOWN" in done.stdout
+
+
+def agent_run(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [*SAG, "agent", "run", *words]
+    return subprocess.run(
+        command, check=False, capture_output=True, encoding="utf-8", timeout=120
+    )  # fmt: skip
+
+
+def test_a_task_that_was_left_is_carried_on_by_the_same_command(tmp_path: Path) -> None:
+    where = ["-w", str(tmp_path / "ws"), "--directory", str(tmp_path / "task")]
+    left = ["--scenario", "disconnect", "--goal", "Please.", "--stop-after", "observation"]
+    first = agent_run(*where, *left)
+    assert (first.returncode, "left after the observation" in first.stdout) == (0, True)
+    second = agent_run(*where, *left, "--json")
+    assert (second.returncode, json.loads(second.stdout)["steps"]) == (0, 1)
+    for other, why in (
+        (["--scenario", "permanent"], "scenario differ"), (["--goal", "Other."], "goal differ"),
+        (["--policy", "hasty"], "policy differ"), (["--seed", "9"], "seed differ"),
+        (["--world", "crates"], "no scenario 'disconnect'"),
+    ):  # fmt: skip
+        refused = agent_run(*where, *other)
+        assert refused.returncode == 2
+        assert why in refused.stderr
+    elsewhere = agent_run("-w", str(tmp_path / "other"), *where[2:])
+    assert (elsewhere.returncode, "is not in the log" in elsewhere.stderr) == (1, True)
+    done, again = agent_run(*where, "--json"), agent_run(*where, "--json")
+    assert done.stdout == again.stdout
+    told = json.loads(done.stdout)
+    assert (told["outcome"], told["ending"], told["steps"]) == ("success", "completed", 7)
+    with sag.open(tmp_path / "ws") as ws:
+        assert len(ws.sql("SELECT * FROM outcomes").rows()) == 1
+        assert len(ws.sql("SELECT * FROM runs").rows()) == 1
+        assert ws.verify().ok
+
+
+def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+    where = ["-w", str(tmp_path / "ws"), "--directory", str(tmp_path / "task")]
+    assert agent_run(*where, "--stop-after", "decision").returncode == 0
+    request = json.loads((tmp_path / "task" / "request.json").read_text(encoding="utf-8"))
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", int(request["origin"].rpartition(":")[2])))
+        other.listen()
+        refused = agent_run(*where)
+    assert (refused.returncode, "cannot listen on port" in refused.stderr) == (1, True)
+    assert "Traceback" not in refused.stderr
+    assert "success (completed)" in agent_run(*where).stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--stop-after", "report"], ["-w", ":memory:", "--directory", "x"], ["--steps", "0"],
+        ["--world", "crates", "--browser"], ["--world", "crates", "--steps", "0"],
+        ["--seed", "9" * 200], ["--goal", ""],
+    ],
+)  # fmt: skip
+def test_odd_options_are_refused_before_a_run_is_begun(words: list[str], tmp_path: Path) -> None:
+    place = [] if "-w" in words else ["-w", str(tmp_path / "ws")]
+    refused = agent_run(*place, *words)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith("error: ")
+    if place:
+        with sag.open(tmp_path / "ws") as ws:
+            assert ws.sql("SELECT * FROM runs").rows() == []
+
+
+def test_an_interrupt_ends_a_batch_and_all_its_processes(tmp_path: Path) -> None:
+    command = [*SAG, "agent", "batch", "-w", str(tmp_path / "ws"), "-n", "80", "--jobs", "2"]
+    command += ["--policy", "steady", "--policy", "hasty"]
+    log = tmp_path / "ws" / "log.sqlite"
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
+        start_new_session=True,
+    ) as running:  # fmt: skip
+        try:
+            until = time.monotonic() + 120
+            while time.monotonic() < until and running.poll() is None:
+                if log.exists() and len(digests_or_none(log)) >= 3:
+                    break
+                time.sleep(0.1)
+            os.killpg(running.pid, signal.SIGINT)  # as a terminal does
+            out, err = running.communicate(timeout=60)
+        finally:
+            running.kill()
+    assert (running.returncode, out, err.strip()) == (1, "", "stopped")
+    assert gone(running.pid)
+
+
+def gone(group: int) -> bool:
+    """Whether every process of a group has ended within some seconds."""
+    until = time.monotonic() + 20
+    while time.monotonic() < until:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def test_a_batch_is_read_while_two_processes_write_it(tmp_path: Path) -> None:
+    log = tmp_path / "ws" / "log.sqlite"
+    with sag.open(tmp_path / "ws") as ws:
+        asked: dict[str, Any] = {"policies": PLAYERS, "scenarios": ["easy"], "jobs": 2}
+        writing = threading.Thread(target=play_batch, args=(log, "crates", 24), kwargs=asked)
+        writing.start()
+        seen = []
+        while writing.is_alive():
+            seen += ws.sql("SELECT count(*) FROM steps").rows()[0]
+        writing.join()
+        assert seen == sorted(seen)
+        assert len(ws.runs()) == 24
+        assert ws.verify().ok

@@ -89,7 +89,7 @@ def test_a_scripted_run(store: SQLiteEventStore) -> None:
     assert store.verify("run-1").ok
 
 
-def test_the_trace_of_a_scripted_run_has_five_items() -> None:
+def test_d17_the_trace_of_a_scripted_run_has_five_items() -> None:
     result = react(scripted(), [lookup], "what is a dag?")
     kinds = [item_kind(item) for item in result.trace]
     assert kinds == ["thought", "action", "observation", "thought", "final"]
@@ -152,7 +152,7 @@ def test_usage_belongs_to_its_turn_and_unknown_is_not_zero() -> None:
 # ---- errors that the model sees
 
 
-def test_a_tool_that_fails_is_observed_and_the_run_goes_on() -> None:
+def test_d12_a_tool_that_fails_is_observed_and_the_run_goes_on() -> None:
     result = react(scripted(answer=ANSWER), [failing(TimeoutError("too slow"))], "g")
     assert result.status == "completed"
     call = result.steps[0].calls[0]
@@ -480,7 +480,7 @@ def test_without_tools_a_text_is_a_text() -> None:
         ('{"x": {"tool_calls": [{"name": "f"}]}}', [("f", {})], '{"x": }', 0),
     ],
 )
-def test_reading_calls(text: str, calls: list[tuple[str, Any]], prose: str, dropped: int) -> None:
+def test_d14_reading_calls(text: str, calls: list[tuple[str, Any]], prose: str, dropped: int) -> None:
     found = calls_in_text(text)
     assert found is not None
     assert [(call["name"], call["arguments"]) for call in found.calls] == calls

@@ -44,7 +44,7 @@ PATIENCE = 30
 # ---- tokens
 
 
-def test_an_answer_comes_in_thirteen_deltas_with_their_spaces() -> None:
+def test_d13_an_answer_comes_in_thirteen_deltas_with_their_spaces() -> None:
     sink = TokenLog()
     result = react(scripted(text=None), [lookup], "g", run="r1", sink=sink)
     assert len(sink.deltas) == WORDS == 13
