@@ -10,7 +10,7 @@ from sag_research.deadend._compare import Comparison, compare, pass_at_k
 from sag_research.deadend._crossfit import OutOfFold, cross_fit
 from sag_research.deadend._index import PrefixIndex
 from sag_research.deadend._intervene import break_even, pilot
-from sag_research.deadend._locate import Where, locate
+from sag_research.deadend._locate import Where, fork_point, locate
 from sag_research.deadend._metrics import (
     auroc,
     beta_interval,
@@ -58,6 +58,7 @@ __all__ = [
     "compare",
     "cross_fit",
     "cumulative_incidence",
+    "fork_point",
     "hindsight",
     "identity_ceiling",
     "load",

@@ -25,7 +25,17 @@ if TYPE_CHECKING:
 
     from sag_research.deadend._alarm import Alarm
 
-__all__ = ["Divergence", "Where", "divergence", "first_error", "fork_step", "last_repeat", "locate"]
+__all__ = [
+    "Divergence",
+    "Where",
+    "divergence",
+    "first_error",
+    "fork_point",
+    "fork_step",
+    "is_stable",
+    "last_repeat",
+    "locate",
+]
 
 FAULTS = frozenset(
     [
@@ -247,12 +257,46 @@ def _held(looks: Looks, scores: Floats, n_steps: int) -> Floats:
 
 def stable_steps(one: Prefixes) -> NDArray[np.bool_]:
     """After which steps of a run nothing is broken and no call is open, shape (n_steps,)."""
-    stable = np.ones(len(one.table.names), np.bool_)
-    for code, name in enumerate(one.table.names):
-        verb, _, rest = name.partition("|")
-        result = rest.rpartition("|")[2]
-        stable[code] = result not in FAULTS and not (result == "none" and verb in ACTS)
+    stable = np.array([is_stable(name) for name in one.table.names], np.bool_)
     return stable[one.sequences()[0]]
+
+
+def is_stable(token: str) -> bool:
+    """Whether nothing is broken and no call is open after a step of this token.
+
+    Examples
+    --------
+    >>> is_stable("edit|src|ok"), is_stable("run|-|traceback"), is_stable("call|-|none")
+    (True, False, False)
+    """
+    verb, _, rest = token.partition("|")
+    result = rest.rpartition("|")[2]
+    return result not in FAULTS and not (result == "none" and verb in ACTS)
+
+
+def fork_point(risk: Sequence[float], tokens: Sequence[str]) -> tuple[int | None, int | None]:
+    """Find where a run that is under way began to be lost, and where to go back to.
+
+    Parameters
+    ----------
+    risk : sequence of float, shape (n_steps,)
+        After each step so far.
+    tokens : sequence of str, shape (n_steps,)
+
+    Returns
+    -------
+    change, fork : int or None
+        Step from which on the risk is higher, and the last stable step before it; None: the risk
+        never rises, or there is no such step.
+
+    Examples
+    --------
+    >>> fork_point([.2, .2, .2, .8], ["look|src|ok", "run|-|error", "edit|src|ok", "run|-|error"])
+    (3, 2)
+    """
+    change = change_point(np.asarray(risk, np.float64))
+    stable = np.array([is_stable(token) for token in tokens], np.bool_)
+    return change.step, fork_step(stable, change.step)
 
 
 def fork_step(

@@ -50,6 +50,8 @@ class DeadEndMonitor:
         After how many steps the alarm was raised.
     verdicts_ : list of Verdict
         What was said after each step.
+    tokens_ : list of str
+        What each step was to the model.
 
     Raises
     ------
@@ -73,6 +75,7 @@ class DeadEndMonitor:
         self.seen_ = 0
         self.alarm_at_: int | None = None
         self.verdicts_: list[Verdict] = []
+        self.tokens_: list[str] = []
 
     def __repr__(self) -> str:
         state = f"risk {self.verdicts_[-1].risk:.2f}" if self.verdicts_ else "nothing seen"
@@ -92,7 +95,9 @@ class DeadEndMonitor:
         -------
         Verdict
         """
-        risk = self._stream.observe(see(step, self._vocabulary))
+        seen = see(step, self._vocabulary)
+        risk = self._stream.observe(seen)
+        self.tokens_.append(seen.token)
         self.seen_ += 1
         above = risk > self.alarm.threshold_  # asked first: most steps end here
         if above and self.alarm_at_ is None and self.alarm.fires(self.seen_, risk):

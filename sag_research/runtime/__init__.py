@@ -1,6 +1,13 @@
 """Agents that run: behaviours on events, loops of graphs, replay, experiments."""
 
 from sag_research.runtime._arms import Arm
+from sag_research.runtime._backtrack import (
+    BacktrackPolicy,
+    BacktrackResult,
+    HaltedError,
+    Watch,
+    backtrack,
+)
 from sag_research.runtime._budget import Budget, DispatchReport
 from sag_research.runtime._dag_acks import Acks, LogAcks, MemoryAcks
 from sag_research.runtime._dag_channel import Channel, ChannelClosedError, Producer
@@ -214,6 +221,12 @@ __all__ = [  # noqa: RUF022
     "react_plan",
     "start_react",
     "tool",
+    # going back
+    "BacktrackPolicy",
+    "BacktrackResult",
+    "HaltedError",
+    "Watch",
+    "backtrack",
     # agents and worlds
     "ActingWorld",
     "Agent",

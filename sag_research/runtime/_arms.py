@@ -23,7 +23,9 @@ from sag_research.runtime._experiment_context import (
 )
 from sag_research.runtime._protocols import AgentFactory, OutcomeOf, Said, WorldFactory
 
-__all__ = ["Arm", "Job", "Setting", "carry_out", "give_up", "seed_of"]
+__all__ = [
+    "Arm", "Job", "Setting", "carry_out", "finish", "give_up", "said_outcome", "seed_of",
+]  # fmt: skip
 
 _TRACE: Final = 8_000
 SOURCE: Final = "experiment"
@@ -147,10 +149,10 @@ def _live(store: SQLiteEventStore, run_id: str, job: Job, setting: Setting) -> _
             ctx.exit_status = "steps exhausted"
         if setting.outcome is not None:
             said = setting.outcome(ctx)
-        return _End("run.completed", ctx.exit_status or "completed", _outcome(said))
+        return _End("run.completed", ctx.exit_status or "completed", said_outcome(said))
 
 
-def _outcome(said: Said) -> Outcome:
+def said_outcome(said: Said) -> Outcome:
     """Turn what was said into an outcome; nothing said is unknown."""
     if isinstance(said, Outcome):
         return said if said.source else msgspec.structs.replace(said, source=SOURCE)
@@ -183,6 +185,12 @@ def _finish(store: SQLiteEventStore, run_id: str, own: int, end: _End) -> None:
             Event(run_id=run_id, type=end.type, actor=SOURCE, payload=payload, cause=cause),
             Event(run_id=WORKSPACE_RUN, type="outcome.recorded", actor=SOURCE, payload=said),
         ])  # fmt: skip
+
+
+def finish(store: SQLiteEventStore, run_id: str, exit_status: str, outcome: Outcome) -> None:
+    """End a run of one's own making, and record how it went; what has ended stays as it is."""
+    own = store.get_run(run_id).fork_position + 1
+    _finish(store, run_id, own, _End("run.completed", exit_status, outcome))
 
 
 def give_up(store: SQLiteEventStore, run_id: str) -> None:
