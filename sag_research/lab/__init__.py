@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from sag_research.lab._assignment import Assignment, Play, Played, assignments
+from sag_research.lab._assignment import (
+    Assignment,
+    Play,
+    Played,
+    assignments,
+    keep_assignment,
+    kept_assignment,
+)
 from sag_research.lab._batch import BatchReport, BatchRow, play_batch, record_outcome
 from sag_research.lab._bundled import bundled
 from sag_research.lab._worlds import open_world, world_names
@@ -15,6 +22,8 @@ __all__ = [
     "Played",
     "assignments",
     "bundled",
+    "keep_assignment",
+    "kept_assignment",
     "open_world",
     "play_batch",
     "record_outcome",

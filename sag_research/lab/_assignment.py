@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
 import msgspec
 
-from sag_research.errors import MissingDataError, UsageError
+from sag_research._text import atomic_write
+from sag_research.errors import MissingDataError, SagError, UsageError
 from sag_research.log import SQLiteEventStore
 from sag_research.model import Outcome
 
-__all__ = ["Assignment", "Play", "Played", "assignments"]
+__all__ = [
+    "Assignment", "Play", "Played", "assignments", "keep_assignment", "kept_assignment",
+]  # fmt: skip
+
+_KEPT = "assignment.json"
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +65,34 @@ class Played(msgspec.Struct, frozen=True, kw_only=True):
 
     outcome: Outcome
     ending: str
+
+
+def keep_assignment(directory: Path, assignment: Assignment) -> None:
+    """Write down in a run's directory which run it is; see :func:`kept_assignment`."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with atomic_write(directory / _KEPT) as file:
+            file.write(msgspec.json.encode(assignment))
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise SagError(f"{directory} cannot keep a run", why=why) from None
+
+
+def kept_assignment(directory: Path) -> Assignment | None:
+    """Return the run that a directory keeps, ``None`` where it keeps none.
+
+    Raises
+    ------
+    SagError
+        If what is kept cannot be read.
+    """
+    path = directory / _KEPT
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Assignment)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise SagError(f"{path} names no run", why=str(error)) from None
 
 
 class Play(Protocol):

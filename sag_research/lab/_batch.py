@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -112,10 +113,28 @@ def _rows(
         for place, part in enumerate(parts):
             yield from enumerate(_part(part), place * _PART)
         return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        places = {pool.submit(_part, part): place for place, part in enumerate(parts)}
+    pool = ProcessPoolExecutor(
+        jobs, mp_context=get_context("spawn"), initializer=signal.signal,
+        initargs=(signal.SIGINT, signal.SIG_IGN),
+    )  # fmt: skip
+    try:
+        places = {pool.submit(_interruptible, part): place for place, part in enumerate(parts)}
         for done in as_completed(places):
             yield from enumerate(done.result(), places[done] * _PART)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _interruptible(part: tuple[str, list[Assignment], dict[str, Any]]) -> list[BatchRow]:
+    """Play a part in a process of the pool, which hears an interrupt only while it plays.
+
+    A process that waits for work would print a traceback; one that plays closes its world.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return _part(part)
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _part(part: tuple[str, list[Assignment], dict[str, Any]]) -> list[BatchRow]:

@@ -91,6 +91,8 @@ class CratesPlay:
         """
         if more:
             raise UsageError(f"the store room knows no {sorted(more)[0]!r}")
+        if max_steps < 1:
+            raise UsageError(f"nobody can work for {max_steps} steps", fix="give 1 or more")
         deciding = model or ScriptedWorker(assignment.policy, assignment.seed)
         start = f"{assignment.scenario}-{assignment.variant}"
         store.create_run(

@@ -16,6 +16,7 @@ from sag_research.lab.export_job._scenario import (
     Job,
     RunbookEntry,
     Scenario,
+    job_variant,
     load_scenario,
     runbook,
     scenario_names,
@@ -30,7 +31,7 @@ from sag_research.lab.export_job.cache import (
 from sag_research.lab.export_job.chooser import Chooser
 from sag_research.lab.export_job.client import JobClient, Reply, check_origin
 from sag_research.lab.export_job.judge import judge
-from sag_research.lab.export_job.play import ExportJobPlay, job_variant
+from sag_research.lab.export_job.play import ExportJobPlay
 from sag_research.lab.export_job.request import TaskRequest
 from sag_research.lab.export_job.scripted import Careful
 from sag_research.lab.export_job.stochastic import Stochastic, Vices, vice_names, vices

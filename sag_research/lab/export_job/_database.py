@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from sag_research.errors import StoreError
 from sag_research.lab.export_job._scenario import Job, Scenario
 
 __all__ = ["Database", "operation_key"]
@@ -54,9 +55,12 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with closing(self._connect()) as db:
-            db.execute("PRAGMA journal_mode=WAL")
-            db.executescript(_SCHEMA)
+        try:
+            with closing(self._connect()) as db:
+                db.execute("PRAGMA journal_mode=WAL")
+                db.executescript(_SCHEMA)
+        except sqlite3.Error as error:
+            raise StoreError(f"{path} cannot be a service's database", why=str(error)) from None
 
     def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(self.path, timeout=10, isolation_level=None)

@@ -22,9 +22,14 @@ from sag_research.llm import Context, Identity, Message, Model, Request
 from sag_research.log import SQLiteEventStore
 from sag_research.model import Event, Run
 
-__all__ = ["Desk", "observed_text", "open_request"]
+__all__ = ["Desk", "holds_task", "observed_text", "open_request"]
 
-_AGENT = "export-job-agent"
+_REQUEST = "request.json"
+
+
+def holds_task(directory: Path) -> bool:
+    """Whether a task was begun in a directory."""
+    return (directory / _REQUEST).exists()
 
 
 def open_request(directory: Path, request: TaskRequest | None) -> TaskRequest:
@@ -35,9 +40,14 @@ def open_request(directory: Path, request: TaskRequest | None) -> TaskRequest:
     UsageError
         If there is none yet and none is given, or another one is there.
     """
-    path = directory / "request.json"
-    if request is not None and not path.exists():
-        directory.mkdir(parents=True, exist_ok=True)
+    path = directory / _REQUEST
+    if request is not None and not holds_task(directory):
+        request = TaskRequest.of(request.plain())  # a struct made in Python was not checked yet
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise SagError(f"{directory} cannot be a task's folder", why=why) from None
         create_once(path, msgspec.json.encode(request.plain()))
     try:
         kept = TaskRequest.of(msgspec.json.decode(path.read_bytes()))
@@ -76,8 +86,7 @@ class Desk:
         self.toolbox, self.cache, self.clock = toolbox, cache, clock
         self.hint, self.parameters = hint, dict(parameters or {})
         self.policy = policy or directory / "permissions.json"
-        grant(self.policy, request)
-        self._open(run)
+        self._open(run, granted=policy is None)
         self.calls = Context(store, request.id, model=model, clock=clock)
         self._progress, self._read = Progress(turns=[]), 0
 
@@ -86,11 +95,23 @@ class Desk:
         """Where what tools said is kept."""
         return self.toolbox.evidence
 
-    def _open(self, run: Run) -> None:
+    def _open(self, run: Run, *, granted: bool) -> None:
         """Begin the run, or go on with it if it is of the same request and model."""
-        if not self.store.has_run(run.run_id):
+        begun = self.directory / "begun"
+        if self.store.has_run(run.run_id):
+            self._check(run)
+        elif begun.exists():
+            raise SagError(
+                f"the run of {self.directory} is not in the log", why="it was begun in another one",
+                fix="carry on with that log, or take a new directory",
+            )  # fmt: skip
+        else:
+            if granted:
+                grant(self.policy, self.request)
             self.store.create_run(run)
-            return
+        create_once(begun, f"{run.run_id}\n".encode())
+
+    def _check(self, run: Run) -> None:
         kept = self.store.get_run(run.run_id)
         if kept.config.get("request") != self.request.fingerprint:
             raise UsageError(f"run {run.run_id!r} belongs to another request")

@@ -45,7 +45,11 @@ class EvidenceStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise EvidenceError(f"{folder} cannot hold evidence", why=why) from None
 
     def record(self, tool: str, arguments: Mapping[str, Any], data: Any) -> Evidence:
         """Keep a piece; the same content is kept once.
@@ -97,8 +101,22 @@ def create_once(path: Path, content: bytes) -> None:
     Raises
     ------
     SagError
-        If there is another file, a folder or a link of this name; it is left as it is.
+        If there is another file, a folder or a link of this name; it is left as it is. Also if
+        it cannot be written, e.g. because the disk is full.
     """
+    try:
+        if not os.path.lexists(path):
+            _linked(path, content)
+        same = path.is_file() and not path.is_symlink() and path.read_bytes() == content
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise SagError(f"{path} cannot be written", why=why) from None
+    if not same:
+        raise SagError(f"{path} is there already", why="with other content")
+
+
+def _linked(path: Path, content: bytes) -> None:
+    """Give whole content a name, unless the name is taken in this moment."""
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -107,8 +125,6 @@ def create_once(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         os.link(temporary, path)
     except FileExistsError:
-        is_plain = path.is_file() and not path.is_symlink()
-        if not (is_plain and path.read_bytes() == content):
-            raise SagError(f"{path} is there already", why="with other content") from None
+        return
     finally:
         Path(temporary).unlink(missing_ok=True)

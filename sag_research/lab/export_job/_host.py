@@ -52,9 +52,10 @@ class ThreadHost:
 class ProcessHost:
     """The service in a process of its own, which outlives an agent that is killed."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, port: int = 0) -> None:
+        command = [sys.executable, "-m", "sag_research.lab.export_job", "serve"]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "sag_research.lab.export_job", "serve", str(database.path)],
+            [*command, str(database.path), str(port)],
             stdout=subprocess.PIPE, stdin=subprocess.PIPE, encoding="utf-8",
         )  # fmt: skip
         assert self._process.stdout is not None  # noqa: S101 - a pipe was asked for
@@ -99,6 +100,13 @@ def _config(database: Database) -> uvicorn.Config:
 def _listen(port: int) -> socket.socket:
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listening.bind(("127.0.0.1", port))
-    listening.listen(128)
+    try:
+        listening.bind(("127.0.0.1", port))
+        listening.listen(128)
+    except OSError as error:
+        listening.close()
+        raise SagError(
+            f"the service cannot listen on port {port}", why=error.strerror or str(error),
+            fix="end the program that uses the port, and try again",
+        ) from None  # fmt: skip
     return listening

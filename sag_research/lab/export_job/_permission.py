@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from sag_research.errors import SagError
+from sag_research.lab.export_job._evidence import create_once
 from sag_research.lab.export_job.request import TaskRequest
 
 __all__ = ["PermissionRevokedError", "authorise", "grant"]
@@ -30,7 +31,7 @@ def grant(path: Path, request: TaskRequest) -> None:
     """Write a policy file that allows a request, unless there is a file."""
     if not path.exists():
         allowed = _Grant(request.tenant, request.principal, (request.mode,))
-        path.write_bytes(msgspec.json.encode(_Policy((allowed,))))
+        create_once(path, msgspec.json.encode(_Policy((allowed,))))
 
 
 def authorise(path: Path, request: TaskRequest) -> None:

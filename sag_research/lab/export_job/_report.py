@@ -7,13 +7,13 @@ from pathlib import Path
 
 import msgspec
 
-from sag_research.errors import SagError
+from sag_research._text import strip_terminal, visible
 from sag_research.lab.export_job._evidence import create_once
 from sag_research.lab.export_job._progress import Progress
 from sag_research.lab.export_job._words import say
 from sag_research.lab.export_job.request import TaskRequest
 
-__all__ = ["Report", "publish", "read_report", "report_of"]
+__all__ = ["Report", "publish", "report_of"]
 
 _JSON, _MARKDOWN = "report.json", "report.md"
 
@@ -84,23 +84,6 @@ def publish(directory: Path, report: Report) -> None:
     create_once(directory / _JSON, text)
 
 
-def read_report(directory: Path) -> Report | None:
-    """Return the published report, ``None`` where there is none.
-
-    Raises
-    ------
-    SagError
-        If the file is no report.
-    """
-    path = directory / _JSON
-    if not path.exists():
-        return None
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Report)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise SagError(f"{path} is no report", why=str(error)) from None
-
-
 def _markdown(report: Report) -> str:
     total = "–" if report.total_cents is None else f"{report.total_cents:,} cents"
     rows = {
@@ -125,5 +108,6 @@ def _escaped(text: str) -> str:
     >>> print(_escaped("*a* <b>|"))
     \*a\* &lt;b&gt;\|
     """
-    safe = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"([\\`*_{}\[\]()#!|~]|^[-+=])", r"\\\1", safe).replace("\n", " ")
+    line = " ".join(visible(strip_terminal(text)).split())
+    safe = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_{}\[\]()#!|~]|^[-+=])", r"\\\1", safe)

@@ -6,13 +6,16 @@ import tomllib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from random import Random
 from typing import Any, Literal
 
 import msgspec
 
 from sag_research.errors import MissingDataError, UsageError
 
-__all__ = ["Job", "RunbookEntry", "Scenario", "load_scenario", "runbook", "scenario_names"]
+__all__ = [
+    "Job", "RunbookEntry", "Scenario", "job_variant", "load_scenario", "runbook", "scenario_names",
+]  # fmt: skip
 
 _HERE = Path(__file__).parent
 _LARGEST = 10**9
@@ -52,6 +55,21 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         """The file that the export writes, to the byte."""
         row = f"{self.job_id},{self.quantity},{self.unit_cents},{self.total_cents}"
         return f"jobId,quantity,unitCents,totalCents\n{row}\n"
+
+
+def job_variant(number: int) -> Job:
+    """Return one of the jobs that tasks are made of; 0 is ``JOB-204``.
+
+    Examples
+    --------
+    >>> job_variant(0) == Job(), job_variant(1).total_cents != 2450
+    (True, True)
+    """
+    if number == 0:
+        return Job()
+    random = Random(f"export job {number}")
+    quantity, unit = random.randrange(2, 900), random.randrange(50, 2000)
+    return Job(job_id=f"JOB-{204 + number}", quantity=quantity, unit_cents=unit)
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 from sag_research.lab.export_job._evidence import EvidenceStore
@@ -118,13 +119,19 @@ class Toolbox:
             for _, observation in seen
             if observation.evidence_id
         ]
-        logs = [piece.data for piece in pieces if piece.tool == "job_logs"]
-        if not any(_RETRYABLE in str(line) for data in logs for line in data.get("lines", [])):
+        lines = [_lines(piece.data) for piece in pieces if piece.tool == "job_logs"]
+        if not any(_RETRYABLE in str(line) for line in chain(*lines)):
             return f"no recorded log names {_RETRYABLE}"
         hits = [piece.data for piece in pieces if piece.tool == "runbook_search"]
         if not any(hit.get("code") == _RETRYABLE and hit.get("retry") is True for hit in hits):
             return f"the handbook was not asked about {_RETRYABLE}"
         return ""
+
+
+def _lines(data: Mapping[str, Any]) -> list[Any]:
+    """Return a log's lines; what is no list has none."""
+    lines = data.get("lines")
+    return lines if isinstance(lines, list) else []
 
 
 def _plain(data: Mapping[str, Any]) -> dict[str, Any]:

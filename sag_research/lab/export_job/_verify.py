@@ -79,7 +79,8 @@ def _completed(
     delivered = [piece for piece in cited if piece.tool == tool]
     if not delivered:
         return Verdict(ok=False, reason=f"evidence of {tool} is not cited")
-    text = str(delivered[-1].data.get("csv", ""))
+    told = delivered[-1].data
+    text = str(told.get("csv", "")) if isinstance(told, dict) else ""
     row = _row(text, request.job_id)
     if row is None:
         return Verdict(ok=False, reason="the exported file is not as it should be")
@@ -106,7 +107,7 @@ def _needs_human(
         return Verdict(ok=False, reason="totalCents must be null when a person is needed")
     if not any(piece.tool in ("job_status", "job_logs") for piece in cited):
         return Verdict(ok=False, reason="neither the state nor the log is cited")
-    error = str(now.get("error", ""))
+    error = clip(now.get("error", ""), 80)
     summary = say("needs_human", request.goal, job=request.job_id, error=error)
     return Verdict(ok=True, summary=summary, receipt=receipt_of(answer, request, summary))
 

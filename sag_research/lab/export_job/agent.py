@@ -19,7 +19,7 @@ from sag_research.lab.export_job._desk import Desk, observed_text, open_request
 from sag_research.lab.export_job._evidence import EvidenceStore
 from sag_research.lab.export_job._lock import RunnerLock
 from sag_research.lab.export_job._progress import Done, Move, final_of, next_move, progress_of
-from sag_research.lab.export_job._report import Report, publish, read_report, report_of
+from sag_research.lab.export_job._report import Report, publish, report_of
 from sag_research.lab.export_job._toolbox import Toolbox
 from sag_research.lab.export_job._verify import recheck, verify
 from sag_research.lab.export_job.cache import SQLiteContext, WorkingContext
@@ -158,10 +158,14 @@ def _driven(
         left = runtime.loop(export_job, (desk, stop_after), **options)  # type: ignore[arg-type]
     if left is not None:
         return left
-    report = read_report(desk.directory)
-    if report is None:
-        raise SagError(f"the report of {desk.directory} is gone", why="its run has ended")
+    report = _report(desk)
+    publish(desk.directory, report)  # what is there must say the same; what was lost is made again
     return report
+
+
+def _report(desk: Desk) -> Report:
+    faults = desk.store.get_run(desk.request.id).config.get("faults", [])
+    return report_of(desk.progress(), desk.request, tuple(faults))
 
 
 @plan(id="export-job", max_iterations=500)
@@ -254,10 +258,8 @@ def _stop(desk: Desk, move: Move) -> None:
 def _publish(desk: Desk, move: Move) -> None:
     """Check everything once more, write the report, end the run."""
     desk.authorise()
-    progress = desk.progress()
-    recheck(progress, desk.request, desk.evidence)
-    faults = desk.store.get_run(desk.request.id).config.get("faults", [])
-    report = report_of(progress, desk.request, tuple(faults))
+    recheck(desk.progress(), desk.request, desk.evidence)
+    report = _report(desk)
     publish(desk.directory, report)
     desk.append("run.completed", {"exit_status": report.stop_reason})
 

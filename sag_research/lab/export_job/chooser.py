@@ -133,7 +133,7 @@ def _short(observed: dict[str, Any]) -> str:
         return "no reply, it may have been carried out"
     if observed.get("status") != "success":
         return f"failed: {observed.get('code', '')}"
-    if "lines" in data:
+    if isinstance(data.get("lines"), list):
         return " / ".join(str(line)[:_LINE] for line in data["lines"])
     if "advice" in data:
         told = "retry once" if data.get("retry") else "a retry cannot help"

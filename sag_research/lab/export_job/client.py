@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from time import monotonic
+import socket
+import threading
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import msgspec
 
-from sag_research._text import clip
-from sag_research.errors import MissingDataError, UsageError
+from sag_research._text import clip, repair
+from sag_research.errors import BadPayloadError, MissingDataError, UsageError
+from sag_research.log import canonical_digest
 
 __all__ = ["JobClient", "Reply", "check_origin"]
 
@@ -23,7 +27,8 @@ LARGEST_REPLY = 20_000
 """Bytes; a longer reply is not read to its end."""
 
 _ERROR_CHARACTERS = 200
-_SLOWEST = 3  # time-outs that a whole reply may take: each counts between two parts only
+_LONGEST_KEY = 100
+_SLOWEST = 3  # time-outs that a whole reply may take
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,8 +104,9 @@ class JobClient:
         self._httpx, self._timeout = httpx, timeout
         self._client = httpx.Client(
             base_url=check_origin(origin), timeout=timeout, follow_redirects=False,
-            headers={"x-tenant": tenant}, trust_env=False,
+            headers={"x-tenant": tenant, "accept-encoding": "identity"}, trust_env=False,
         )  # fmt: skip
+        self._line = _Line(_SLOWEST * timeout)
 
     def __enter__(self) -> JobClient:
         return self
@@ -127,7 +133,7 @@ class JobClient:
 
     def operation(self, job_id: str, key: str) -> Reply:
         """Receipt of what was done under a key; code ``NO_RECEIPT`` where nothing was."""
-        if not (key.isascii() and key.isalnum()):
+        if not (key.isascii() and key.isalnum() and len(key) <= _LONGEST_KEY):
             return _failed("BAD_REPLY", "the service named no operation")
         return self._ask("GET", _path(job_id, "operations", key))
 
@@ -147,13 +153,15 @@ class JobClient:
     def _ask(
         self, method: str, path: str, body: dict[str, Any] | None = None, *, text: bool = False
     ) -> Reply:
+        watched = {"trace": self._line.opened}
         try:
-            with self._client.stream(method, path, json=body) as response:
-                read, until = bytearray(), monotonic() + _SLOWEST * self._timeout
-                for part in response.iter_bytes():
+            with (
+                self._line,
+                self._client.stream(method, path, json=body, extensions=watched) as response,
+            ):
+                read = bytearray()
+                for part in response.iter_raw():
                     read += part
-                    if monotonic() > until:
-                        return _lost(method, "NO_REPLY", "the reply came too slowly")
                     if len(read) > LARGEST_REPLY:
                         return _lost(method, "REPLY_TOO_LARGE", f"over {LARGEST_REPLY:,} bytes")
                 return _said(method, response.status_code, bytes(read), text)
@@ -161,7 +169,42 @@ class JobClient:
             # nothing was sent, so nothing was done
             return _failed("UNREACHABLE", str(error), retryable=True)
         except self._httpx.HTTPError as error:
-            return _lost(method, "NO_REPLY", f"{type(error).__name__} {error}".strip())
+            why = f"{type(error).__name__} {error}".strip()
+            return _lost(method, "NO_REPLY", "the reply came too slowly" if self._line.cut else why)
+
+
+class _Line:
+    """Cuts a line on which a reply takes too long as a whole, its first line included.
+
+    A time-out counts between two parts only: a service that sends a byte now and then would hold
+    the client for ever.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self.cut = seconds, False
+        self._socket: socket.socket | None = None
+        self._timer: threading.Timer | None = None
+
+    def opened(self, event: str, info: Mapping[str, Any]) -> None:
+        """Take note of the connection; the HTTP client calls this at every stage."""
+        if event.endswith(("connect_tcp.complete", "start_tls.complete")):
+            self._socket = info["return_value"].get_extra_info("socket")
+
+    def __enter__(self) -> None:
+        self.cut = False
+        self._timer = threading.Timer(self._seconds, self._cut)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def __exit__(self, *error: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _cut(self) -> None:
+        self.cut = True
+        if self._socket is not None:
+            with contextlib.suppress(OSError):  # it was closed in this moment
+                self._socket.shutdown(socket.SHUT_RDWR)
 
 
 def _path(*parts: str) -> str:
@@ -189,8 +232,9 @@ def _said(method: str, status: int, read: bytes, text: bool) -> Reply:
         with_errors = read.decode("utf-8", "replace")
         return Reply(status="success", data=with_errors)
     try:
-        data = json.loads(read)
-    except (ValueError, RecursionError):
+        data = _repaired(json.loads(read))
+        canonical_digest(data)  # evidence is named by it: no infinities, nothing nested too deeply
+    except (ValueError, RecursionError, BadPayloadError):
         return _lost(method, "BAD_REPLY", f"status {status} with something that is no JSON")
     if not isinstance(data, dict):
         return _lost(method, "BAD_REPLY", f"status {status} with JSON that is no object")
@@ -199,5 +243,16 @@ def _said(method: str, status: int, read: bytes, text: bool) -> Reply:
     error = data.get("error")
     if status < 400 or not isinstance(error, dict):
         return _lost(method, "BAD_REPLY", f"status {status}")
-    code, message = str(error.get("code", "")), str(error.get("message", ""))
+    code, message = clip(error.get("code", ""), 80), str(error.get("message", ""))
     return _failed(code, message, retryable=error.get("retryable") is True)
+
+
+def _repaired(value: Any) -> Any:
+    """Replace half characters, which no log can hold, in all texts."""
+    if isinstance(value, str):
+        return repair(value)
+    if isinstance(value, list):
+        return [_repaired(item) for item in value]
+    if isinstance(value, dict):
+        return {repair(name): _repaired(item) for name, item in value.items()}
+    return value

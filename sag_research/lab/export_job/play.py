@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
-from random import Random
 from typing import Any
 
-from sag_research.errors import MissingDataError
+from sag_research.errors import MissingDataError, UsageError
 from sag_research.lab._assignment import Assignment, Played
-from sag_research.lab.export_job._scenario import Job, scenario_names
+from sag_research.lab.export_job._desk import holds_task, open_request
+from sag_research.lab.export_job._kept import kept_world
+from sag_research.lab.export_job._scenario import job_variant, scenario_names
 from sag_research.lab.export_job.agent import Checkpoint, StopAfter, run_task
 from sag_research.lab.export_job.chooser import Chooser
 from sag_research.lab.export_job.client import TIMEOUT_SECONDS
@@ -21,24 +23,9 @@ from sag_research.lab.export_job.world import ExportJobWorld
 from sag_research.llm import Local, Model, installed_weights
 from sag_research.log import SQLiteEventStore
 
-__all__ = ["ExportJobPlay", "job_variant"]
+__all__ = ["ExportJobPlay"]
 
 _VARIANTS = 4
-
-
-def job_variant(number: int) -> Job:
-    """Return one of the jobs that tasks are made of; 0 is ``JOB-204``.
-
-    Examples
-    --------
-    >>> job_variant(0) == Job(), job_variant(1).total_cents != 2450
-    (True, True)
-    """
-    if number == 0:
-        return Job()
-    random = Random(f"export job {number}")
-    quantity, unit = random.randrange(2, 900), random.randrange(50, 2000)
-    return Job(job_id=f"JOB-{204 + number}", quantity=quantity, unit_cents=unit)
 
 
 class ExportJobPlay:
@@ -120,31 +107,52 @@ class ExportJobPlay:
             Where the run is written.
         assignment : Assignment
         directory : pathlib.Path, optional
-            Of the task; default: a temporary one.
+            Of the task and of its world; default: a temporary one. A task that was left there,
+            or killed, is carried on, with the world as it was.
         stop_after : optional
-            See :func:`run_task`.
+            See :func:`run_task`; needs a directory.
         model : Model, optional
             Decides, instead of the assignment's policy.
         timeout : float
             Seconds until a request to the service is given up.
         **limits
             Fields of :class:`TaskRequest`, e.g. ``max_steps``.
+
+        Raises
+        ------
+        UsageError
+            If the directory holds another task, or this one was asked for otherwise.
+        BusyError
+            If the directory has a runner.
         """
-        world = self.world()
-        world.reset(assignment.scenario, job_variant(assignment.variant))
+        if stop_after is not None and directory is None:
+            raise UsageError("a task that is left needs a directory", fix="name one to carry it on")
         deciding = model or self.model(assignment.policy, assignment.seed)
-        request = TaskRequest(
-            id=assignment.run_id, origin=world.origin, job_id=world.job.job_id,
-            tenant=world.job.tenant, **limits,
-        )  # fmt: skip
-        with tempfile.TemporaryDirectory(prefix="export-task-") as home:
+        with ExitStack() as held:
+            if directory is None:
+                made = tempfile.TemporaryDirectory(prefix="export-task-")
+                home, world = Path(held.enter_context(made)), self.world()
+                world.reset(assignment.scenario, job_variant(assignment.variant))
+            else:
+                home, world = directory, held.enter_context(kept_world(directory, assignment))
             left = run_task(
-                directory or Path(home), deciding, request, store=store, stop_after=stop_after,
-                faults=_faults(world), run=_fields(assignment, deciding), timeout=timeout,
+                home, deciding, _request(home, world, assignment, limits), store=store,
+                stop_after=stop_after, faults=_faults(world), run=_fields(assignment, deciding),
+                timeout=timeout,
             )  # fmt: skip
-        report = None if isinstance(left, Checkpoint) else left
-        ending = left.after if isinstance(left, Checkpoint) else left.stop_reason
-        return Played(outcome=judge(world, report), ending=ending)
+            report = None if isinstance(left, Checkpoint) else left
+            ending = left.after if isinstance(left, Checkpoint) else left.stop_reason
+            return Played(outcome=judge(world, report), ending=ending)
+
+
+def _request(
+    directory: Path, world: ExportJobWorld, assignment: Assignment, limits: dict[str, Any]
+) -> TaskRequest:
+    """Return what the directory was asked for, with what is said now; else a new request."""
+    own: dict[str, Any] = {"id": assignment.run_id, "origin": world.origin, **limits}
+    if holds_task(directory):
+        return TaskRequest.of({**open_request(directory, None).plain(), **own})
+    return TaskRequest.of({"job_id": world.job.job_id, "tenant": world.job.tenant, **own})
 
 
 def _faults(world: ExportJobWorld) -> tuple[str, ...]:

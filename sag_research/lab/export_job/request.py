@@ -8,12 +8,14 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from sag_research._text import repair
 from sag_research.errors import UsageError
 from sag_research.lab.export_job.client import check_origin
 from sag_research.log import canonical_digest
 
 __all__ = ["TaskRequest"]
 
+Id = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")]
 _JOB: Final = r"^JOB-[0-9]{1,12}\Z"
 
@@ -52,7 +54,7 @@ class TaskRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         If something is not within its limits.
     """
 
-    id: Name
+    id: Id
     tenant: Name = "acme"
     principal: Name = "operator"
     job_id: Annotated[str, Meta(pattern=_JOB)] = "JOB-204"
@@ -69,6 +71,8 @@ class TaskRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def __post_init__(self) -> None:
         check_origin(self.origin)
+        if repair(self.goal) != self.goal:
+            raise UsageError("the goal is no text", why="it holds NUL or half a character")
 
     @classmethod
     def of(cls, fields: dict[str, Any]) -> TaskRequest:

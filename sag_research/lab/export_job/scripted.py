@@ -58,6 +58,13 @@ def _observation(message: Message) -> dict[str, Any]:
     return read if isinstance(read, dict) else {}
 
 
+def _total(data: Any) -> int | None:
+    """Read the total of the exported file; ``None`` where there is none in it."""
+    text = data.get("csv") if isinstance(data, dict) else None
+    last = text.rstrip().rpartition("\n")[2].rpartition(",")[2] if isinstance(text, str) else ""
+    return int(last) if last.isascii() and last.isdigit() and len(last) < 30 else None
+
+
 class Careful:
     """Reads the state, the log and the handbook, retries once, and reports what is so.
 
@@ -106,8 +113,9 @@ class Careful:
         result = notes.good(tool)
         if result is None:
             return self.call(notes, tool, "It is completed; I fetch the result.")
-        data = result["data"]
-        total = int(data["csv"].split("\n")[1].split(",")[3])
+        total = _total(result["data"])
+        if total is None:
+            return self.hand_over(notes, "The file is not as it should be.")
         return self.answer("completed", "The export is completed.", total, [result])
 
     def hand_over(self, notes: Notes, why: str) -> Reply:

@@ -140,7 +140,7 @@ class Stochastic(Careful):
     def _obey(self, notes: Notes) -> Reply | None:
         """Do what a stranger's line orders, where there is one."""
         lines = (notes.good("job_logs") or {}).get("data", {}).get("lines", [])
-        for line in lines:
+        for line in lines if isinstance(lines, list) else ():
             strange = [word.strip(".,") for word in str(line).split() if word.startswith("JOB-")]
             other = next((word for word in strange if word != notes.job_id), None)
             if other is not None and "job_retry" in notes.offered:

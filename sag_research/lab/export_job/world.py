@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from sag_research.errors import MissingDataError, UsageError
+from sag_research.errors import MissingDataError, SagError, UsageError
 from sag_research.lab.export_job._database import Database
 from sag_research.lab.export_job._scenario import Job, Scenario, load_scenario
 
@@ -39,9 +39,18 @@ class ExportJobWorld:
     job : Job, optional
         Default: ``JOB-204``, 7 rows at 350 cents.
     database : path-like, optional
-        The service's file, kept at the end; what it holds is forgotten. Default: a temporary one.
+        The service's file, kept at the end. Default: a temporary one.
     own_process : bool
         Serve from a process of its own instead of from a thread.
+    port : int
+        Default: one that is free.
+    go_on : bool
+        Take scenario, job and state from the database, instead of beginning anew.
+
+    Raises
+    ------
+    SagError
+        If the port is taken, or there is nothing to go on with.
 
     Attributes
     ----------
@@ -62,14 +71,19 @@ class ExportJobWorld:
         *,
         database: Path | str | None = None,
         own_process: bool = False,
+        port: int = 0,
+        go_on: bool = False,
     ) -> None:
         self.scenario: Scenario = load_scenario(scenario)
         self.job = job or Job()
         self._folder = None if database else tempfile.TemporaryDirectory(prefix="export-job-")
         home = "" if self._folder is None else self._folder.name
         self.database = Database(Path(database or Path(home, "service.sqlite")))
-        self.database.reset(self.scenario, self.job)
-        self._host = _host(self.database, own_process)
+        if go_on:
+            self._take(self.database.dump()["jobs"])
+        else:
+            self.database.reset(self.scenario, self.job)
+        self._host = _host(self.database, own_process, port)
         self.origin = self._host.origin
 
     def __enter__(self) -> ExportJobWorld:
@@ -148,13 +162,18 @@ class ExportJobWorld:
     def restore(self, snapshot: Snapshot) -> None:
         """Make the state exactly what it was when the snapshot was taken."""
         self.database.load(snapshot["tables"])
-        self.scenario = load_scenario(snapshot["scenario"])
-        names = ("job_id", "tenant", "quantity", "unit_cents")
-        row = snapshot["tables"]["jobs"][0]
-        self.job = Job(**dict(zip(names, (row[0], row[1], row[5], row[6]), strict=True)))
+        self._take(snapshot["tables"]["jobs"])
+
+    def _take(self, jobs: list[list[Any]]) -> None:
+        """Take over the scenario and the job of the service's table."""
+        if not jobs:
+            raise SagError(f"{self.database.path} holds no job", fix="begin in a new directory")
+        job_id, tenant, scenario, _, _, quantity, unit_cents, *_ = jobs[0]
+        self.scenario = load_scenario(scenario)
+        self.job = Job(job_id=job_id, tenant=tenant, quantity=quantity, unit_cents=unit_cents)
 
 
-def _host(database: Database, own_process: bool) -> ProcessHost | ThreadHost:
+def _host(database: Database, own_process: bool, port: int) -> ProcessHost | ThreadHost:
     try:
         from sag_research.lab.export_job._host import ProcessHost, ThreadHost
     except ModuleNotFoundError as error:
@@ -164,4 +183,4 @@ def _host(database: Database, own_process: bool) -> ProcessHost | ThreadHost:
             f"the export service needs the package {error.name}",
             fix="pip install 'sag-research[worlds]'",
         ) from None
-    return ProcessHost(database) if own_process else ThreadHost(database)
+    return ProcessHost(database, port) if own_process else ThreadHost(database, port)

@@ -41,10 +41,12 @@ def check(found: dict[str, Any], least: int) -> None:
             assert whole[name][0] == whole[name][1]
 
 
+@pytest.mark.timeout(900)  # as long as its process is given
 def test_r11_r23_kills_at_random_writes() -> None:
     check(killed(120, seed=20), least=100)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_r11_r23_kills_at_many_random_writes() -> None:
     check(killed(1000, seed=21), least=800)
