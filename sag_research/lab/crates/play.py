@@ -130,7 +130,8 @@ def carry_on(model: Model) -> Agent:
     Returns
     -------
     Agent
-        Says whether the board was solved.
+        Says whether the board was solved. Feedback in the context's change (see
+        :func:`sag_research.runtime.backtrack`) is a message where the run went on.
     """
 
     def agent(ctx: RunContext) -> bool:
@@ -200,7 +201,12 @@ def _write(ctx: RunContext, reply: Reply, calls: list[Call]) -> None:
 def _question(ctx: RunContext) -> Request:
     """Make the conversation from the steps so far, those of an ancestor included."""
     messages = [Message(role="user", content="Here is the store room's door. Begin.")]
+    told = str(ctx.change.get("feedback", ""))
+    fork = ctx.store.get_run(ctx.run_id).fork_position
     for event in ctx.steps():
+        if told and (event.position or 0) > fork:
+            messages.append(Message(role="user", content=told))
+            told = ""
         calls = [msgspec.convert(call, Call) for call in event.payload["calls"]]
         messages.append(
             Message(role="assistant", content=event.payload["thought"], calls=_asked(calls))
@@ -209,6 +215,7 @@ def _question(ctx: RunContext) -> Request:
             messages.append(
                 Message(role="tool", content=call.observation, call_id=call.id, name=call.name)
             )
+    messages += [Message(role="user", content=told)] if told else []
     return Request(system=_SYSTEM, messages=tuple(messages), tools=_tools())
 
 

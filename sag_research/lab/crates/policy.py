@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator
 from functools import cache
@@ -94,14 +95,14 @@ class ScriptedWorker:
             return _calling(number, "I look at the room.", "look")
         if board.solved:
             return _calling(number, "Every crate is in its place.", "finish")
-        return self._turn(number, board, chance)
+        return self._turn(number, board, chance, _warned(request))
 
     def stream(self, request: Request) -> Iterator[Chunk]:
         """Give the same answer in one part."""
         reply = self.complete(request)
         yield Chunk(text=reply.text or "", calls=reply.calls, finish=reply.finish)
 
-    def _turn(self, number: str, board: Board, chance: Random) -> Reply:
+    def _turn(self, number: str, board: Board, chance: Random, warned: frozenset[Push]) -> Reply:
         mine = self.habits
         path = solution(board)
         if path is None and chance.random() < mine.notice:
@@ -117,11 +118,19 @@ class ScriptedWorker:
         pushes = list(legal_pushes(board))
         if not pushes:
             return _calling(number, "Nothing can be moved any more.", "finish")
+        pushes = [push for push in pushes if push not in warned] or pushes
         if path is None or chance.random() < mine.clumsy:
             return _pushing(number, "I try this one.", chance.choice(pushes))
         if chance.random() < mine.careless:
             return _pushing(number, "Nearer to its place.", _nearest(board, pushes, chance))
         return _pushing(number, "Towards its place.", path[0])
+
+
+def _warned(request: Request) -> frozenset[Push]:
+    """Read which pushes the worker was told to avoid; it minds them where it does not plan."""
+    told = "\n".join(m.content for m in request.messages[1:] if m.role == "user")
+    found = re.findall(r"push\(row=(\d{1,3}), column=(\d{1,3}), direction=(\w{1,10})\)", told)
+    return frozenset(Push(int(row), int(column), way) for row, column, way in found)
 
 
 def _seen(request: Request) -> Board | None:
