@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from sag_research.errors import BadPayloadError
+from sag_research._text import said
+from sag_research.errors import BadPayloadError, UsageError
 from sag_research.log import SQLiteEventStore, canonical_digest
 from sag_research.model import Event
 from sag_research.runtime._dag_gather import ItemRecord
@@ -100,8 +101,20 @@ class LogAcks:
         return self._found.load(scatter)
 
     def save(self, scatter: str, record: ItemRecord) -> None:
-        """Append a record."""
-        self._append(ACKED, {"scatter": scatter, "record": msgspec.to_builtins(record)})
+        """Append a record.
+
+        Raises
+        ------
+        UsageError
+            If it is no plain JSON data.
+        """
+        try:
+            self._append(ACKED, {"scatter": scatter, "record": msgspec.to_builtins(record)})
+        except (TypeError, BadPayloadError) as error:
+            raise UsageError(
+                f"what became of item {record.index} cannot be written down", why=said(error),
+                fix="return and write plain JSON data, or give acks=MemoryAcks()",
+            ) from error  # fmt: skip
         if self._found is not None:
             self._found.save(scatter, record)
 

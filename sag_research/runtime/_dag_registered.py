@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from copy import deepcopy
 from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
@@ -20,6 +21,7 @@ from sag_research.runtime._dag_document import (
     Fault,
 )
 from sag_research.runtime._loop_graph import named
+from sag_research.runtime._loop_node import is_async
 
 __all__ = [
     "TOOL_PREFIX", "Documents", "GatherSpec", "NamedTool", "NodeRun", "NodeSpec", "ReducerSpec",
@@ -61,7 +63,7 @@ class NodeSpec(msgspec.Struct, frozen=True):
 
 
 class ReducerSpec(msgspec.Struct, frozen=True):
-    """What makes one port of a scatter out of the ports its bodies left by."""
+    """What makes one port of a scatter out of its records, in the order of the source."""
 
     name: str
     ports: tuple[str, ...]
@@ -196,11 +198,12 @@ class Documents:
         Raises
         ------
         UsageError
-            If the name is blank or taken, or a port is none.
+            If the name is blank or taken, a port is none, or the function is asynchronous.
         """
 
         def add(function: F) -> F:
-            spec = ReducerSpec(name, _ports(ports, f"reducer {name!r}"), function)
+            given = _plain(function, f"reducer {name!r}")
+            spec = ReducerSpec(name, _ports(ports, f"reducer {name!r}"), given)
             self._add(self._reducers, _free(name, REDUCER_PORTS, "a reducer"), spec, "reducer")
             return function
 
@@ -212,11 +215,11 @@ class Documents:
         Raises
         ------
         UsageError
-            If the name is blank or taken.
+            If the name is blank or taken, or the function is asynchronous.
         """
 
         def add(function: F) -> F:
-            spec = GatherSpec(name, function)
+            spec = GatherSpec(name, _plain(function, f"strategy {name!r}"))
             self._add(self._gathers, _free(name, STRATEGIES, "a strategy"), spec, "strategy")
             return function
 
@@ -255,7 +258,8 @@ class Documents:
         """Register documents, all of them or none.
 
         Documents that are given together may name each other. One that is registered already
-        is passed over.
+        is passed over. Copies are kept: what is changed afterwards in what was given is not
+        checked, and changes nothing here.
 
         Returns
         -------
@@ -271,7 +275,9 @@ class Documents:
             if faults := self.faults(*documents):
                 names = ", ".join(dict.fromkeys(clip(d.name, 40) for d in documents))
                 raise DocumentError(f"nothing of {names} is registered", tuple(faults))
-            self._documents = {**self._documents, **{d.id: d for d in documents}}
+            held = self._documents
+            new = {d.id: deepcopy(d) for d in documents if d.id not in held}
+            self._documents = {**held, **new}  # copies: routes of what was given can be changed
         return self
 
     def faults(self, *documents: Document) -> list[Fault]:
@@ -355,6 +361,15 @@ def _ports(ports: Sequence[str], what: str) -> tuple[str, ...]:
             fix="give at least one, each once, as in ports=('done', 'error')",
         )
     return tuple(ports)
+
+
+def _plain(function: F, what: str) -> F:
+    """Return a function that needs no awaiting: what is never awaited does nothing."""
+    if is_async(function):
+        raise UsageError(
+            f"{what} is asynchronous", why="only nodes are awaited", fix="write it with `def`"
+        )
+    return function
 
 
 def _free(name: str, always: Iterable[str], what: str) -> str:

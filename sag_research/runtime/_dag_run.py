@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterator,
+    MutableMapping,
+)
 from contextlib import AsyncExitStack, ExitStack, aclosing, closing
 from typing import Any, Final, TypedDict, Unpack
 
@@ -153,6 +160,10 @@ def execute(
     if strangers := sorted(options.keys() - ExecutionOptions.__annotations__.keys()):
         known = ", ".join(ExecutionOptions.__annotations__)
         raise UsageError(f"a run has no option {strangers[0]!r}", fix=f"its options are {known}")
+    if not isinstance(documents, Documents):
+        raise UsageError(f"{clip(repr(documents))} holds no documents", fix="give Documents(…)")
+    if not isinstance(state, MutableMapping | None):
+        raise UsageError(f"{clip(repr(state))} is no state", fix="give a dict")
     if "runtime" in options and "store" in options:
         raise UsageError("a run has a store or a runtime", fix="give the store to the runtime")
     document = doc if isinstance(doc, Document) else documents.document(doc)
@@ -240,7 +251,7 @@ class Execution:
         if not self.life.is_over or self.cursor is None:
             raise UsageError(
                 f"a run that is {self.lifecycle!r} cannot be gone on with",
-                fix="execute the document again",
+                fix="execute the document again" if self.life.is_over else "let it end first",
             )
         kept: ExecutionOptions = {**self._options}
         if "cancel" in kept and kept["cancel"].cancelled:

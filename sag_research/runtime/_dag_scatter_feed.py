@@ -17,7 +17,7 @@ from collections.abc import (
 from typing import Any, Final, NamedTuple, cast
 
 from sag_research._text import clip
-from sag_research.errors import UsageError
+from sag_research.errors import SagError, UsageError
 from sag_research.runtime._dag_acks import Known
 from sag_research.runtime._dag_channel import Channel
 from sag_research.runtime._dag_document import ReservoirExecution
@@ -276,9 +276,11 @@ class Feed:
             done, _ = await asyncio.wait({self._pending}, timeout=patience)
             if not done and batches is not None:
                 return batches.rest()
-            if self._stopped.is_set() or self._pending.cancelled():
+            if self._stopped.is_set():
                 break
             pending, self._pending = self._pending, None
+            if pending.cancelled():  # its own doing: what is left out must not look like the end
+                raise SagError("the source of a scatter failed", why="it cancelled itself")
             numbered = pending.result()
             if numbered is None:
                 rest = None if batches is None else batches.rest()

@@ -150,6 +150,8 @@ def value_fault(value: Any, wanted: Any) -> str:
     """Say why a value, as JSON has it, cannot be what is wanted; empty where it can."""
     try:
         msgspec.convert(msgspec.to_builtins(value), wanted)
+    except UnicodeError:
+        return "there is half a character in it"
     except (msgspec.ValidationError, TypeError, RecursionError) as error:
         return clip(error, 200)
     return ""

@@ -57,7 +57,7 @@ class CancelToken:
         self._clock, self._parent = clock, parent
         self._until = None if seconds is None else clock() + seconds
         self._reason: str | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal may cancel it while this thread holds the lock
         self._told: list[Callable[[], object]] = []
 
     def __repr__(self) -> str:

@@ -27,7 +27,7 @@ from sag_research.runtime._loop_graph import (
 
 __all__ = [
     "Bindings", "Bound", "BoundNode", "Job", "NodeContext", "Progress", "Worker", "acall", "call",
-    "call_here", "is_async", "resolve", "this_node", "workers_by_id",
+    "call_here", "is_async", "resolve", "scope_here", "this_node", "workers_by_id",
 ]  # fmt: skip
 
 Bindings = Mapping[str, Mapping[str, str]]
@@ -133,6 +133,12 @@ def this_node() -> NodeContext:
     if (found := _here.get()) is None:
         raise UsageError("there is no node here", why="only the work of a node has one")
     return found
+
+
+def scope_here() -> Scope | None:
+    """Return what can end the work that calls this, ``None`` outside of a node."""
+    found = _here.get()
+    return None if found is None else found.scope
 
 
 class BoundNode(NamedTuple):

@@ -147,6 +147,8 @@ class Runtime:
         self._lock = threading.Lock()
         self._under_way, self._closing = 0, False
         self._awaiting: set[asyncio.AbstractEventLoop] = set()
+        self._standing: list[int] = []
+        """Threads in which somebody iterates over a run, and has not asked for more of it yet."""
         self._closed: Future[None] = Future()
 
     def __repr__(self) -> str:
@@ -303,7 +305,12 @@ class Runtime:
                             return end.value
                     if stops:
                         loop.catch_up()
-                    yield shown
+                    here = threading.get_ident()
+                    self._standing.append(here)
+                    try:
+                        yield shown
+                    finally:
+                        self._standing.remove(here)
             finally:
                 steps.close()
 
@@ -379,14 +386,20 @@ class Runtime:
         Raises
         ------
         UsageError
-            If a loop of this runtime calls it, which would wait for itself; and on an event loop
-            that such a loop is awaited on: use :meth:`aclose` there.
+            If a loop of this runtime calls it, or the thread that iterates over one, which would
+            wait for itself; and on an event loop that such a loop is awaited on: use
+            :meth:`aclose` there.
         ExceptionGroup
             What the workers raised.
         """
         self._refuse_to_wait_for_oneself()
         if _running_loop() in self._awaiting:
             raise UsageError("close() would block a loop's event loop", fix="await aclose()")
+        if threading.get_ident() in self._standing:
+            raise UsageError(
+                "close() would wait for a run that is iterated over here, and stands still",
+                fix="finish that loop, or close its iterator",
+            )
         self._stop_accepting()
         self._closed.result()
 

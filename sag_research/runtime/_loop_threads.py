@@ -14,7 +14,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
-from sag_research.errors import Caught, SagError
+from sag_research.errors import Caught
 
 __all__ = ["Threads"]
 
@@ -46,21 +46,30 @@ class Threads:
         self._most, self._idle, self._lock = most, _Idle(), threading.Lock()
         self._tasks: _Tasks = SimpleQueue()
         self._all: list[threading.Thread] = []
+        self._ending: list[threading.Thread] = []
         weakref.finalize(self, _dismiss, self._tasks, self._all)
 
     def call(self, work: Callable[[Any], R], value: Any) -> asyncio.Future[R]:
         """Call a function on a thread; what it returns or raises is the future's."""
         events, idle = asyncio.get_running_loop(), self._idle
+        everyone, ending = self._all, self._ending  # not this object, which a thread outlives
         future: asyncio.Future[R] = events.create_future()
 
+        def tell(result: R | None, error: BaseException | None) -> None:
+            with suppress(RuntimeError):  # the event loop may be closed by now
+                events.call_soon_threadsafe(_settle, future, result, error)
+
         def task() -> None:
-            ended: tuple[Any, BaseException | None] = (None, SagError("its thread was ended"))
             try:
                 ended = _outcome(work, value)
-            finally:
-                idle.give()  # before it is told: what comes next may be for this thread
-                with suppress(RuntimeError):  # the event loop may be closed by now
-                    events.call_soon_threadsafe(_settle, future, *ended)
+            except BaseException as left:  # the end of this thread, which another may replace
+                ending.append(threading.current_thread())
+                with suppress(ValueError):
+                    everyone.remove(threading.current_thread())
+                tell(None, left)
+                raise
+            idle.give()  # before it is told: what comes next may be for this thread
+            tell(*ended)
 
         if not idle.take():
             self._begin_thread()
@@ -80,7 +89,7 @@ class Threads:
     def close(self) -> None:
         """End the threads; nothing may be under way."""
         with self._lock:
-            threads = tuple(self._all)
+            threads = (*self._all, *self._ending)
             _dismiss(self._tasks, self._all)
         for thread in threads:
             thread.join()

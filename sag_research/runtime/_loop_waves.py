@@ -74,13 +74,21 @@ def _name(work: str | Work | Any) -> str:
     return f"{named.__module__}.{named.__qualname__}"
 
 
+class _Record(msgspec.Struct):
+    """What is kept, beside the fingerprints."""
+
+    completed: dict[str, NodeResult[Any]]
+    uncertain: list[str]
+    whole: bool
+
+
 class Waves(Progress):
     """Progress of a graph that is written down between its waves.
 
     Raises
     ------
     CheckpointMismatchError
-        If what was kept is of another shape, input or version.
+        If what was kept is of another shape, input or version, or damaged.
     UncertainError
         If a node had begun when that was kept and nobody has said what became of it.
     UsageError
@@ -113,22 +121,34 @@ class Waves(Progress):
     ) -> dict[str, NodeResult[Any]]:
         """Return the results that are kept or were settled since."""
         graph = self._bound.graph
+        kept: Any = found
+        if not isinstance(kept, Mapping):
+            raise _damaged(graph, f"it is {clip(repr(kept))}")
         for name in _FINGERPRINTS:
             if found.get(name) != self._prints[name]:
                 raise CheckpointMismatchError(
                     f"graph {graph.id!r} cannot go on from its checkpoint",
                     why=f"that is of another {name}", fix="go on as it was begun, or begin anew",
                 )  # fmt: skip
-        uncertain = list(found["uncertain"])
-        if strangers := [name for name in settled if name not in uncertain]:
+        record = self._read(found)
+        if strangers := [name for name in settled if name not in record.uncertain]:
             raise _not_uncertain(strangers)
-        if left := [name for name in uncertain if name not in settled]:
+        if left := [name for name in record.uncertain if name not in settled]:
             raise UncertainError(graph.id, left)
-        kept = found["completed"].items()
-        known: dict[str, NodeResult[Any]] = {
-            name: msgspec.convert(result, NodeResult) for name, result in kept
-        }
-        return known | {name: result for name, result in settled.items() if result is not None}
+        told = {name: result for name, result in settled.items() if result is not None}
+        return record.completed | told
+
+    def _read(self, found: Mapping[str, Any]) -> _Record:
+        graph = self._bound.graph
+        try:
+            record = msgspec.convert(dict(found), _Record)
+        except msgspec.ValidationError as error:
+            raise _damaged(graph, str(error)) from error
+        if strangers := {*record.completed, *record.uncertain} - {*graph.nodes}:
+            raise _damaged(graph, f"there is no node {clip(min(strangers))!r}")
+        if record.whole and len(record.completed) < len(graph.nodes):
+            raise _damaged(graph, "it is said to be whole, and results are missing")
+        return record
 
     # ---- as the graph goes
 
@@ -169,6 +189,12 @@ class Waves(Progress):
         completed = {name: msgspec.to_builtins(one) for name, one in self.results.items()}
         record = {"completed": completed, "uncertain": uncertain, "whole": self.is_whole}
         self._checkpoint.save(checkpoint_key(self._bound.graph), {**self._prints, **record})
+
+
+def _damaged(graph: Graph, why: str) -> CheckpointMismatchError:
+    return CheckpointMismatchError(
+        f"the checkpoint of graph {graph.id!r} is damaged", why=why, fix="begin anew"
+    )
 
 
 def _not_uncertain(names: list[str]) -> UsageError:

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Generator, Mapping
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar, overload
+from typing import Annotated, Any, Generic, Protocol, TypeAlias, TypeVar, overload
 
 import msgspec
 
+from sag_research._text import clip
 from sag_research.errors import UsageError
 from sag_research.log import SQLiteEventStore, canonical_digest
 from sag_research.model import Event
 from sag_research.runtime._loop_errors import CheckpointMismatchError
-from sag_research.runtime._loop_graph import Graph, GraphStep, Outputs, named, positive
+from sag_research.runtime._loop_graph import (
+    Graph,
+    GraphStep,
+    Outputs,
+    graph_step,
+    named,
+    positive,
+)
 
 __all__ = [
     "Checkpoint", "LogCheckpoint", "LoopPlan", "StateLoop", "Steps", "plan", "resumed",
@@ -211,18 +219,38 @@ def resumed(
     Raises
     ------
     CheckpointMismatchError
-        If the checkpoint is of another version or input.
+        If the checkpoint is of another version or input, or damaged.
     """
-    found = None if checkpoint is None else checkpoint.load(loop.id)
+    found: Any = None if checkpoint is None else checkpoint.load(loop.id)
     if found is None:
         return 0, state, False
+    if not isinstance(found, Mapping):
+        raise _damaged(loop, f"it is {clip(repr(found))}")
     for name, ours in (("version", loop.version), ("input", _digest(state))):
         if found.get(name) != ours:
             raise CheckpointMismatchError(
                 f"loop {loop.id!r} cannot go on from its checkpoint",
                 why=f"that is of another {name}", fix="resume as it was begun, or begin a new run",
             )  # fmt: skip
-    return int(found["iteration"]), found["state"], bool(found["completed"])
+    try:
+        record = msgspec.convert(dict(found), _Record)
+    except msgspec.ValidationError as error:
+        raise _damaged(loop, str(error)) from error
+    return record.iteration, record.state, record.completed
+
+
+class _Record(msgspec.Struct):
+    """What is kept of a state loop, beside its version and input."""
+
+    iteration: Annotated[int, msgspec.Meta(ge=0)]
+    state: Any
+    completed: bool
+
+
+def _damaged(loop: StateLoop[Any], why: str) -> CheckpointMismatchError:
+    return CheckpointMismatchError(
+        f"the checkpoint of loop {loop.id!r} is damaged", why=why, fix="begin a new run"
+    )
 
 
 def states(
@@ -233,7 +261,7 @@ def states(
     iteration, state, completed = begun
     while not completed:
         chosen = loop.graph if isinstance(loop.graph, Graph) else loop.graph(state)
-        outputs = yield GraphStep(chosen, loop.bind(state))
+        outputs = yield graph_step(chosen, loop.bind(state))
         state, iteration = loop.update(state, outputs), iteration + 1
         completed = loop.done(state)
         if checkpoint is not None:

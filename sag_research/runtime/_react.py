@@ -26,6 +26,7 @@ from sag_research.runtime._loop_errors import (
 )
 from sag_research.runtime._loop_graph import GraphEvent, positive
 from sag_research.runtime._loop_handle import LoopHandle
+from sag_research.runtime._loop_node import is_async
 from sag_research.runtime._loop_runtime import Runtime
 from sag_research.runtime._react_messages import first_state, tools_in_text
 from sag_research.runtime._react_nodes import Bench
@@ -86,6 +87,9 @@ class ReactAgent:
     ancestors of a fork included.
     """
 
+    context = RunContext
+    """What it is called with; :func:`replay` makes one."""
+
     def __init__(
         self,
         model: Model | Identity | None,
@@ -103,10 +107,13 @@ class ReactAgent:
     ) -> None:
         if not (model is None or isinstance(model, (Identity, Model))):
             raise UsageError(f"{clip(repr(model))} is no model", fix="give an adapter")
+        given: Any = sink
+        if given is not None and (not callable(given) or is_async(given)):
+            raise UsageError(f"{clip(repr(sink))} is no sink", fix="give a plain function")
         if calls not in ("native", "text"):
             raise UsageError(f"tools cannot be called by {calls!r}", fix="use native or text")
         self.model, self.tools, self.calls = model, tools_by_name(tools), calls
-        self.system, self.hint = repair(system), repair(hint)
+        self.system, self.hint = _text(system, "system"), _text(hint, "hint")
         self.max_steps = positive(max_steps, "max_steps")
         self.parameters = dict(parameters or {})
         self.sink, self.route_key, self.thoughts = sink, route_key, thoughts
@@ -197,7 +204,8 @@ def react(
     run : Run or str, optional
         Describes the run, or names it.
     cancel : CancelToken, optional
-        Ends it between two turns, calls or deltas.
+        Ends it between two turns, calls or deltas. An asynchronous tool is cut off, a plain one
+        is waited for; a plain one that takes long may look: ``this_node().check()``.
     on_graph : callable, optional
         Told of each stage that begins or ends.
     asking : mapping, optional
@@ -211,6 +219,15 @@ def react(
     -------
     ReactResult
         Also where the model failed, the turns were spent or it was cancelled.
+
+    Raises
+    ------
+    UsageError
+        If the goal is blank, or the model, a tool or a setting cannot be used.
+    RunExistsError
+        If the log has a run of that name.
+    ObserverError
+        If ``on_graph`` raised; the run has ended then.
 
     Notes
     -----
@@ -322,12 +339,9 @@ def _begin(
     store: SQLiteEventStore | _HasStore | None,
     run: Run | str | None,
 ) -> tuple[SQLiteEventStore, str]:
-    if not goal.strip():
+    if not _text(goal, "goal").strip():
         raise UsageError("the agent has no goal")
-    if store is None:
-        log = SQLiteEventStore(":memory:")
-    else:
-        log = store if isinstance(store, SQLiteEventStore) else store.store
+    log = _log(store)
     named = run if isinstance(run, str) else f"react-{secrets.token_hex(4)}"
     about = run if isinstance(run, Run) else Run(run_id=named)
     identity = agent.model.identity() if isinstance(agent.model, Model) else agent.model
@@ -337,6 +351,24 @@ def _begin(
         config={**agent.config, **about.config},
     )  # fmt: skip
     return log, log.create_run(about).run_id
+
+
+def _log(store: SQLiteEventStore | _HasStore | None) -> SQLiteEventStore:
+    if store is None:
+        return SQLiteEventStore(":memory:")
+    log = store if isinstance(store, SQLiteEventStore) else getattr(store, "store", None)
+    if not isinstance(log, SQLiteEventStore):
+        raise UsageError(
+            f"nothing can be written to {clip(repr(store))}",
+            fix="give a workspace, as of sag.open(…), or a SQLiteEventStore",
+        )
+    return log
+
+
+def _text(given: object, what: str) -> str:
+    if not isinstance(given, str):
+        raise UsageError(f"the {what} cannot be {clip(repr(given))}", fix="give a text")
+    return repair(given)
 
 
 @contextmanager

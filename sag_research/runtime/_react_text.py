@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections import deque
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from sag_research._text import repair
@@ -47,18 +49,23 @@ def calls_in_text(text: str) -> Written | None:
     >>> calls_in_text('A set is written {1, 2}.') is None
     True
     """
-    if '"tool_calls"' not in text:
+    named = text.find('"tool_calls"')
+    if named < 0:
         return None
-    for number, opening in enumerate(_OPENING.finditer(text)):
-        if number == _TRIES:
-            break
-        found = _object_at(text, opening.start())
+    for start in _openings(text, named):
+        found = _object_at(text, start)
         if found is not None:
             entries, end = found
             calls = tuple(call for entry in entries if (call := _call(entry)) is not None)
-            prose = _FENCE.sub("", text[: opening.start()] + text[end:]).strip()
+            prose = _FENCE.sub("", text[:start] + text[end:]).strip()
             return Written(prose, calls, len(entries) - len(calls))
     return None
+
+
+def _openings(text: str, named: int) -> list[int]:
+    """Return where the object may begin: the last braces before its key, and the first after."""
+    before = deque((found.start() for found in _OPENING.finditer(text, 0, named)), _TRIES)
+    return [*before, *islice((found.start() for found in _OPENING.finditer(text, named)), _TRIES)]
 
 
 def _object_at(text: str, start: int) -> tuple[list[Any], int] | None:

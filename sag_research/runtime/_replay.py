@@ -98,7 +98,7 @@ def replay(
     upto: int | None = None,
     given: Collection[str] = (),
     model: Model | Identity | None = None,
-    context: Callable[..., Context] = Context,
+    context: Callable[..., Context] | None = None,
 ) -> ReplayReport:
     """Carry out a run again, and compare type, actor, cause and payload event by event.
 
@@ -125,9 +125,10 @@ def replay(
     model : Model or Identity, optional
         Stands where a call names none; default: the one that was asked first in what is made
         anew, of a fork whose intervention names a model that one.
-    context : callable
+    context : callable, optional
         For an agent: makes its context, as :class:`~sag_research.llm.Context` does, of
-        ``(store, run, model=…, mode=…, source=…, resume=…)``.
+        ``(store, run, model=…, mode=…, source=…, resume=…)``. Default: the agent's attribute
+        ``context`` where it has one, as a :class:`ReactAgent` has, else that class.
 
     Returns
     -------
@@ -171,7 +172,8 @@ def replay(
     if behaviors is not None:
         report = _replay_behaviors(store, run_id, behaviors, since, upto, model)
     elif callable(what):
-        report = _replay_agent(store, run_id, what, since, upto, frozenset(given), model, context)
+        made: Callable[..., Context] = context or getattr(what, "context", None) or Context
+        report = _replay_agent(store, run_id, what, since, upto, frozenset(given), model, made)
     else:
         raise UsageError(
             "nothing to replay the run with", fix="give a runtime, behaviours, or an agent(ctx)"

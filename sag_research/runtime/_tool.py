@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -13,15 +14,22 @@ from sag_research._text import clip, repair
 from sag_research.errors import BadPayloadError, Caught, UsageError
 from sag_research.llm import Context
 from sag_research.llm import Tool as OfferedTool
-from sag_research.runtime._awaited import call
+from sag_research.runtime._awaited import call, until_cancelled
 from sag_research.runtime._loop_errors import LoopCancelledError, StepCancelledError
 from sag_research.runtime._tool_errors import ToolError, ToolFailedError, raised
-from sag_research.runtime._tool_schema import Signature, checked_schema, problems, signature_of
+from sag_research.runtime._tool_schema import (
+    Signature,
+    annotated,
+    checked_schema,
+    problems,
+    signature_of,
+)
 
 __all__ = ["Tool", "ToolResult", "tool", "tools_by_name"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _INTERRUPTIONS: Final = (LoopCancelledError, StepCancelledError)
+_ENDINGS: Final = (SystemExit, GeneratorExit, asyncio.CancelledError)
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +122,7 @@ class Tool(msgspec.Struct, frozen=True):
     def __repr__(self) -> str:
         return f"Tool({self.name!r}, {', '.join(self.input_schema.get('properties', {}))})"
 
-    def __call__(self, *args: Any, **arguments: Any) -> Any:
+    def __call__(self, /, *args: Any, **arguments: Any) -> Any:
         """Call the function itself, unchecked and unrecorded."""
         function = self.run.function if isinstance(self.run, _Typed) else self.run
         return function(*args, **arguments)
@@ -173,14 +181,22 @@ class Tool(msgspec.Struct, frozen=True):
         """Say what is wrong with arguments, if anything."""
         if not isinstance(arguments, Mapping):
             return ToolError(code="invalid-input", message="the arguments are no JSON object")
-        if not (found := problems(self.input_schema, dict(arguments))):
+        found = problems(self.input_schema, dict(arguments))
+        if not found and isinstance(self.run, _Typed):
+            found = self.run.problems(arguments)
+        if not found:
             return None
         about = f"the arguments of {self.name} do not fit its schema"
         return ToolError(code="invalid-input", message=about, problems=found)
 
-    def _checked(self, **arguments: Any) -> Any:
+    def _checked(self, /, **arguments: Any) -> Any:
         with Caught() as caught:
-            value = call(lambda: self.run(**arguments))
+            try:
+                value = call(lambda: until_cancelled(self.run(**arguments)))
+            except _ENDINGS as left:  # e.g. of a parser of command lines; no end of the agent
+                raise ToolFailedError(raised(left)) from left
+        if isinstance(caught.error, ToolFailedError):
+            raise caught.error
         if isinstance(caught.error, _INTERRUPTIONS):
             raise caught.error
         if caught.error is not None:
@@ -266,12 +282,21 @@ class _Typed:
     def __init__(self, function: Callable[..., Any], signature: Signature) -> None:
         self.function, self._signature = function, signature
 
-    def __call__(self, **arguments: Any) -> Any:
+    def problems(self, arguments: Mapping[str, Any]) -> tuple[str, ...]:
+        """Say why arguments that fit the schema are not of the types, as a date that is none."""
+        with Caught() as caught:
+            self._signature.arguments(arguments)
+        if caught.error is None:
+            return ()
+        about = raised(caught.error)
+        return (clip(about.message, 200) or about.kind,)
+
+    def __call__(self, /, **arguments: Any) -> Any:
         return self.function(**self._signature.arguments(arguments))
 
 
 def _first_paragraph(function: Callable[..., Any]) -> str:
-    text = (function.__doc__ or "").strip()
+    text = (annotated(function).__doc__ or "").strip()
     return " ".join(text.partition("\n\n")[0].split())
 
 

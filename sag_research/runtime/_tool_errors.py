@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from sag_research._text import clip, repair
-from sag_research.errors import SagError
+from sag_research.errors import Caught, SagError
 
 __all__ = ["ToolError", "ToolFailedError", "raised"]
 
@@ -48,5 +48,7 @@ def raised(error: BaseException) -> ToolError:
     >>> raised(ValueError("k is negative"))
     ToolError(code='raised', message='k is negative', kind='ValueError', problems=())
     """
-    message = clip(repair(str(error)), _LONGEST)
+    message = ""
+    with Caught():  # of an error whose own ``__str__`` raises the class has to do
+        message = clip(repair(str(error)), _LONGEST)
     return ToolError(code="raised", message=message, kind=type(error).__qualname__)

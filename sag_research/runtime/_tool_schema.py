@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple, get_type_hints
 
 import msgspec
@@ -14,7 +15,7 @@ from referencing import Registry
 from sag_research._text import clip, repair
 from sag_research.errors import UsageError
 
-__all__ = ["Signature", "checked_schema", "problems", "signature_of"]
+__all__ = ["Signature", "annotated", "checked_schema", "problems", "signature_of"]
 
 _SHOWN: Final = 5
 _LONGEST: Final = 200
@@ -99,7 +100,7 @@ def signature_of(function: Callable[..., Any], name: str) -> Signature:
     UsageError
     """
     try:
-        hints = get_type_hints(function, include_extras=True)
+        hints = get_type_hints(annotated(function), include_extras=True)
     except NameError as error:
         raise UsageError(
             f"the types of tool {name!r} cannot be read", why=str(error),
@@ -114,6 +115,16 @@ def signature_of(function: Callable[..., Any], name: str) -> Signature:
     own.pop("title", None)
     input_schema = own | ({"$defs": components} if components else {})
     return Signature(input_schema, _output(hints, name), record)
+
+
+def annotated(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what has the types and the docstring of something that can be called."""
+    if isinstance(function, partial):
+        return annotated(function.func)
+    if inspect.isroutine(function) or inspect.isclass(function):
+        return function
+    called: Callable[..., Any] = type(function).__call__
+    return called
 
 
 def _field(

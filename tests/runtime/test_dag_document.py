@@ -335,6 +335,8 @@ def test_half_characters_are_refused() -> None:
     assert refused(json.dumps(changed(0, outputs={"\udc00": "a"}))) == [
         ("bad-value", place("first"), "")
     ]
+    for key in ("outputs", "routes"):  # where no text is expected at all
+        assert ("bad-value", place("first"), "") in refused(changed(0, **{key: "half \ud800"}))
 
 
 def test_a_byte_order_mark_is_passed_over() -> None:

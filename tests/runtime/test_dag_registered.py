@@ -77,6 +77,17 @@ def test_d3_the_faults_of_all_documents_are_told() -> None:
     assert faults(caught) == [("unknown-dag", one.id), ("unknown-dag", two.id)]
 
 
+def test_d3_what_is_changed_after_the_check_is_not_what_is_registered() -> None:
+    first = single("first", done="end")
+    given = sample(first, terminal())
+    documents = known().register(given)
+    first.outputs["done"] = given.entrypoints["main"] = place("nowhere")
+    held = documents.document(GOOD.id)
+    assert (held.routes, held.entrypoints) == (GOOD.routes, GOOD.entrypoints)
+    with pytest.raises(DocumentError):
+        documents.register(given)
+
+
 def test_d3_the_same_document_twice_is_no_error() -> None:
     documents = known().register(GOOD)
     held = documents.documents[GOOD.id]
@@ -269,3 +280,16 @@ def test_d11_a_document_does_not_take_the_place_of_a_tool() -> None:
     documents = known().register(Document("tool:new", "mine", "1", {"main": end.id}, (end,)))
     with pytest.raises(UsageError, match="is a document already"):
         documents.tool(Lookup("new"))
+
+
+def test_d9_what_is_never_awaited_is_refused() -> None:
+    async def later(*_: object) -> str:
+        return "empty"
+
+    documents = Documents()
+    with pytest.raises(UsageError, match="reducer 'r' is asynchronous"):
+        documents.reducer("r", ports=("empty",))(later)
+    with pytest.raises(UsageError, match="strategy 's' is asynchronous"):
+        documents.strategy("s")(later)
+    assert not documents.reducers
+    assert not documents.strategies

@@ -33,6 +33,7 @@ from sag_research.runtime import (
     Runtime,
     Summary,
     execute,
+    graph,
     graph_step,
     plan,
 )
@@ -452,6 +453,11 @@ def test_d7_what_cannot_run_is_refused_before_anything_runs() -> None:
     ]:  # fmt: skip
         with pytest.raises(UsageError, match=said):
             execute(documents, chained, **options)  # type: ignore[arg-type]
+    wrong: Any = ["no state"]
+    with pytest.raises(UsageError, match="is no state"):
+        execute(documents, chained, wrong)
+    with pytest.raises(UsageError, match="holds no documents"):
+        execute(wrong, chained)
     with pytest.raises(UsageError, match="names node 'b'"):
         execute(documents, doc("d", "a", single("a", "b", done="end")))
     with pytest.raises(UsageError, match="no document"):
@@ -609,6 +615,18 @@ def test_d7_a_runtime_of_the_user_stays_open() -> None:
         assert execute(documents, count, runtime=rt).summary().complete
     summary = execute(documents, count, runtime=rt).summary()
     assert "closing" in str(summary.error)
+
+
+def test_l16_a_runtime_is_not_closed_by_who_iterates_over_a_run_of_it() -> None:
+    documents, chained = chain(a=fine, b=fine)
+    rt = Runtime()
+    steps = iter(execute(documents, chained, runtime=rt))
+    next(steps)
+    with pytest.raises(UsageError, match="stands still"):
+        rt.close()
+    assert rt.run(graph("g").node("n", lambda n: n), 1)["n"].output == 1  # nothing was refused
+    assert len(list(steps)) == 1
+    rt.close()
 
 
 def test_d7_nodes_know_where_they_are() -> None:

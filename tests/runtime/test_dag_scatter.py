@@ -352,6 +352,20 @@ def test_d10_an_error_of_the_source_is_one_of_the_scatter(end: Way) -> None:
     assert list(run.acks.load(f"{at('each')}#1")) == [0]
 
 
+@pytest.mark.parametrize("width", [1, 3])
+def test_d10_a_stream_that_cancels_itself_is_no_stream_that_ends(
+    end: Callable[..., Summary], width: int
+) -> None:
+    async def stream() -> AsyncIterator[int]:
+        yield 1
+        raise asyncio.CancelledError
+
+    documents, many, state = scattered(lambda s, c: "success", stream(), concurrency=width)
+    summary = end(execute(documents, many, state))
+    assert (summary.lifecycle, "out" in state) == ("failed", False)
+    assert "cancelled itself" in str(summary.error)
+
+
 def test_d10_an_error_does_not_wait_for_a_stream_that_stands_still() -> None:
     closed = threading.Event()
 
@@ -645,11 +659,14 @@ def test_d10_items_come_back_from_the_log_as_the_same() -> None:
 
 
 def test_d10_what_cannot_be_written_down_is_an_error() -> None:
-    documents, many, state = scattered(lambda *_: ("success", object()), [1])
-    with SQLiteEventStore(":memory:") as store:
-        summary = execute(documents, many, state, store=store).summary()
-    assert summary.lifecycle == "failed"
-    assert summary.errors
+    for value in (object(), {3: "a"}, float("nan")):
+        documents, many, state = scattered(lambda *_, v=value: ("success", v), [1])
+        with SQLiteEventStore(":memory:") as store:
+            summary = execute(documents, many, state, store=store).summary()
+            kept = execute(documents, many, dict(state), store=store, acks=MemoryAcks()).summary()
+        assert (summary.lifecycle, kept.lifecycle) == ("failed", "completed")
+        assert isinstance(summary.error, UsageError)
+        assert "item 0 cannot be written down" in str(summary.error)
 
 
 def test_d10_acks_say_how_many_they_hold() -> None:
@@ -1046,6 +1063,15 @@ def test_d11_a_document_of_an_item_may_scatter_itself(end: Way) -> None:
     run = execute(documents, doc("many", "each", each, up), state)
     assert end(run).complete
     assert state["out"] == [[2, 4], [], [6]]
+
+
+def test_d4_a_document_that_scatters_itself_without_end_comes_to_one(end: Way) -> None:
+    documents = Documents()
+    again = doc("again", "each", scatter("each", Body(dag=at("again")), ANY))
+    summary = end(execute(documents.register(again), again, {"items": [1]}))
+    assert summary.lifecycle == "failed"
+    assert "32 deep" in str(summary.error)
+    assert summary.steps == 33  # of a budget of 1,000
 
 
 def test_d11_an_inner_failure_ends_the_run(end: Way) -> None:

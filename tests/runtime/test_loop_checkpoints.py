@@ -223,6 +223,26 @@ def test_l18_a_graph_that_is_done_runs_nothing(go: Go) -> None:
     assert len(kept.saved) == count
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"uncertain": None}, {"whole": None}, {"completed": {}}, {"completed": {"a": 5}},
+        {"completed": {"stranger": {"value": 1}}, "whole": False}, {"uncertain": ["stranger"]},
+        None,
+    ],
+)  # fmt: skip
+def test_l18_a_damaged_checkpoint_is_refused(go: Go, wrong: dict[str, Any] | None) -> None:
+    kept: Any = Kept()
+    ran = Ran()
+    with Runtime() as rt:
+        go(rt, diamond(ran), 1, checkpoint=kept)
+        _, whole = kept.saved[-1]
+        kept.load = lambda loop: [] if wrong is None else whole | wrong
+        with pytest.raises(CheckpointMismatchError, match="is damaged"):
+            go(rt, diamond(ran), 1, checkpoint=kept)
+    assert len(ran) == 4
+
+
 def test_l18_a_failed_node_is_run_again_and_the_others_are_not(go: Go) -> None:
     kept, ran = Kept(), Ran()
     with Runtime() as rt:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +253,19 @@ sys.exit(result)
 """
 
 
+def test_l12_a_signal_may_cancel_a_token_whatever_its_thread_is_doing() -> None:
+    token = CancelToken()
+
+    def interrupted() -> None:
+        with token._lock:  # where a handler of a signal may find this thread
+            token.cancel("Ctrl-C")
+
+    thread = threading.Thread(target=interrupted, daemon=True)
+    thread.start()
+    thread.join(30)
+    assert token.reason == "Ctrl-C"
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
 def test_l18_a_killed_process_goes_on_in_another(tmp_path: Path) -> None:
     path = tmp_path / "log.sqlite"
@@ -322,6 +336,29 @@ def test_l18_another_input_or_version_is_refused(drive: Drive, store: SQLiteEven
             drive(rt, up_to(2), {"n": 1}, checkpoint=kept)
         with pytest.raises(CheckpointMismatchError, match="version"):
             drive(rt, up_to(2, version="2"), {"n": 0}, checkpoint=kept)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"iteration": "x"}, {"iteration": -5}, {"completed": None}, None]
+)
+def test_l18_a_damaged_checkpoint_is_refused(
+    drive: Drive, store: SQLiteEventStore, wrong: dict[str, Any] | None
+) -> None:
+    store.create_run(Run(run_id="r1"))
+    kept: Any = LogCheckpoint(store, "r1")
+    with Runtime() as rt:
+        drive(rt, up_to(2), {"n": 0}, checkpoint=kept)
+        whole = kept.load(up_to(2).id)
+        kept.load = lambda loop: [] if wrong is None else {**whole, **wrong}
+        with pytest.raises(CheckpointMismatchError, match="is damaged"):
+            drive(rt, up_to(2), {"n": 0}, checkpoint=kept)
+
+
+def test_l4_what_selects_no_graph_is_said(drive: Drive) -> None:
+    wrong: Any = lambda state: "no graph"  # noqa: E731
+    loop = StateLoop(id="s", graph=wrong, update=lambda n, _: n, done=lambda n: n > 5)
+    with Runtime() as rt, pytest.raises(UsageError, match="'no graph' is no graph"):
+        drive(rt, loop, 0)
 
 
 def test_l18_a_plan_has_no_checkpoint(drive: Drive, store: SQLiteEventStore) -> None:

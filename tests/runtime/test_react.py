@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import sag_research as sag
 from sag_research.bloom import MemoryTool, item_kind, item_text
@@ -261,6 +262,26 @@ def test_cancelled_before_it_begins_nothing_is_asked() -> None:
     assert events(result)[-1].payload == {"exit_status": "cancelled", "reason": "not today"}
 
 
+@pytest.mark.parametrize("form", ["plan", "document"])
+def test_an_asynchronous_tool_that_hangs_is_cut_off(store: SQLiteEventStore, form: str) -> None:
+    begun = threading.Event()
+
+    @tool
+    async def hang() -> None:
+        """Never come back."""
+        begun.set()
+        await asyncio.Event().wait()
+
+    more: dict[str, Any] = {"document": react_document([hang])} if form == "document" else {}
+    model = Scripted([asks("hang", {}), "never said"])
+    handle = start_react(model, [hang], "g", store=store, run="r1", **more)
+    begun.wait()
+    handle.cancel("enough")
+    with pytest.raises(LoopCancelledError):
+        handle.result(timeout=60)
+    assert (ReactResult(store, "r1").status, len(model.requests)) == ("cancelled", 1)
+
+
 def test_cancelled_between_two_calls_the_second_is_not_made() -> None:
     token, made = CancelToken(), []
 
@@ -417,9 +438,19 @@ def test_a_workspace_is_a_store_too() -> None:
 def test_the_run_is_replayed_without_its_model_and_tools(store: SQLiteEventStore) -> None:
     react(scripted(), [failing(ValueError("odd"))], "g", store=store, run="r1")
     agent = ReactAgent(None, [failing(AssertionError("it was called"))])
-    report = replay(store, "r1", agent, context=RunContext)
+    report = replay(store, "r1", agent)
     assert report.ok
     assert (report.made, report.reused) == (8, 3)
+
+
+def test_a_fork_is_replayed_too(store: SQLiteEventStore) -> None:
+    react(scripted(), [lookup], "g", store=store, run="r1")
+    store.fork("r1", step=0, run_id="r2")
+    with RunContext(store, "r2") as ctx:
+        ReactAgent(Scripted([asks(), "another"]), [lookup])(ctx)
+    assert ReactResult(store, "r2").answer == "another"
+    uncalled = replace(lookup, run=failing(AssertionError("it was called")).run)
+    assert replay(store, "r2", ReactAgent(None, [uncalled])).ok
 
 
 def test_recorded_answers_are_used_again(store: SQLiteEventStore) -> None:
@@ -480,7 +511,9 @@ def test_without_tools_a_text_is_a_text() -> None:
         ('{"x": {"tool_calls": [{"name": "f"}]}}', [("f", {})], '{"x": }', 0),
     ],
 )
-def test_d14_reading_calls(text: str, calls: list[tuple[str, Any]], prose: str, dropped: int) -> None:
+def test_d14_reading_calls(
+    text: str, calls: list[tuple[str, Any]], prose: str, dropped: int
+) -> None:
     found = calls_in_text(text)
     assert found is not None
     assert [(call["name"], call["arguments"]) for call in found.calls] == calls
@@ -500,12 +533,24 @@ def test_no_text_raises(text: str) -> None:
     calls_in_text(text)
 
 
-def test_of_a_text_of_braces_only_the_first_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_braces_of_other_kinds_do_not_hide_a_call() -> None:
+    code = "void f() { if (x) { g(); } } " * 100
+    asked = '{"why": {"a": {}}, "tool_calls": [{"name": "lookup"}]}'
+    for text in (code + asked, f"{code}{asked} {code}", f'The key "tool_calls" {{}} {asked}'):
+        written = calls_in_text(text)
+        assert written is not None
+        assert [call["name"] for call in written.calls] == ["lookup"]
+        assert asked not in written.prose
+
+
+def test_of_a_text_of_braces_only_a_few_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = []
     look = _react_text._object_at
     monkeypatch.setattr(_react_text, "_object_at", lambda *a: looked.append(a[1]) or look(*a))
     assert calls_in_text('"tool_calls"' + '{"a":' * 5_000) is None
     assert len(looked) == 32
+    assert calls_in_text('{"a":' * 5_000 + '"tool_calls"' + "{" * 5_000) is None
+    assert len(looked) == 32 + 64
     assert calls_in_text('"tool_calls"' + "{" * 200_000) is None
 
 
@@ -533,10 +578,15 @@ def test_a_model_that_is_offered_no_tools_writes_its_calls(store: SQLiteEventSto
 
 
 def test_what_an_agent_cannot_be_made_of_is_refused(store: SQLiteEventStore) -> None:
-    for wrong in ({"model": "gpt"}, {"tools": lookup}, {"calls": "xml"}, {"max_steps": 0}):
-        made: dict[str, Any] = {"model": Scripted([]), "tools": []} | wrong
+    cases: list[dict[str, Any]] = [
+        {"model": "gpt"}, {"tools": lookup}, {"calls": "xml"}, {"max_steps": 0}, {"sink": 5},
+        {"sink": asyncio.sleep}, {"store": "log.sqlite"}, {"goal": None}, {"goal": " "},
+        {"hint": None}, {"system": 1},
+    ]  # fmt: skip
+    for wrong in cases:
+        given: dict[str, Any] = {"model": Scripted([]), "tools": [], "goal": "g", "store": store}
         with pytest.raises(UsageError):
-            react(made.pop("model"), made.pop("tools"), "g", store=store, run="r1", **made)
+            react(run="r1", **(given | wrong))
     assert not store.has_run("r1")
     with pytest.raises(UsageError, match="mode 'onward' is not offered"):
         react(scripted(), [], "g", store=store, run="r1", asking={"mode": "onward"})

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 import urllib.request
 from dataclasses import dataclass
+from datetime import date
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -16,7 +20,16 @@ from sag_research.errors import StoreError, UsageError
 from sag_research.llm import Context, ReplayMiss
 from sag_research.log import SQLiteEventStore
 from sag_research.model import Run
-from sag_research.runtime import LoopCancelledError, Tool, ToolResult, tool
+from sag_research.runtime import (
+    CancelToken,
+    LoopCancelledError,
+    Runtime,
+    StepTimeoutError,
+    Tool,
+    ToolResult,
+    graph,
+    tool,
+)
 from sag_research.runtime._tool import tools_by_name
 from sag_research.runtime._tool_schema import problems
 from tests.runtime.agents import failing
@@ -244,3 +257,109 @@ def test_tools_have_different_names() -> None:
         tools_by_name([read, failing(ValueError(), "read")])
     with pytest.raises(UsageError, match="is no tool"):
         tools_by_name([3])  # type: ignore[list-item]
+
+
+class _Odd(Exception):
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    "error", [SystemExit(2), GeneratorExit(), asyncio.CancelledError(), StopIteration(), _Odd()]
+)
+@pytest.mark.parametrize("is_async", [False, True])
+def test_no_tool_ends_the_agent(
+    store: SQLiteEventStore, error: BaseException, is_async: bool
+) -> None:
+    async def leave() -> None:
+        raise error
+
+    def leave_plainly() -> None:
+        raise error
+
+    if is_async and isinstance(error, StopIteration):
+        pytest.skip("Python makes it a RuntimeError")
+    one = Tool("leave", "", ANY, leave if is_async else leave_plainly)
+    for ctx in (None, Context(store, "r1")):
+        result = one.call({}, ctx)
+        assert result.error is not None
+        assert (result.error.code, result.error.kind) == ("raised", type(error).__name__)
+
+
+def test_an_interrupt_is_no_failure_of_a_tool() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        failing(KeyboardInterrupt()).call({})
+
+
+@pytest.mark.parametrize("name", ["self", "arguments", "function", "cls"])
+def test_an_argument_may_have_any_name(store: SQLiteEventStore, name: str) -> None:
+    one = Tool("keys", "", ANY, lambda **arguments: list(arguments))
+    assert one.call({name: 1}, Context(store, "r1")).value == [name]
+
+
+def test_arguments_that_fit_the_schema_and_not_the_type_call_nothing() -> None:
+    called = []
+
+    @tool
+    def on(day: date, n: int = 0) -> None:
+        """Note a day."""
+        called.append((day, n))
+
+    for arguments in ({"day": "tomorrow"}, {"day": "2020-01-01", "n": 1.0}):
+        error = on.refusal(arguments)
+        assert error is not None
+        assert error.code == "invalid-input"
+        assert "`$." in error.problems[0]
+        assert on.call(arguments).error == error
+    assert called == []
+    assert on.call({"day": "2020-01-01"}).status == "ok"
+
+
+class _Adder:
+    """Something with a method."""
+
+    def __call__(self, n: int, by: int) -> int:
+        """Add two numbers."""
+        return n + by
+
+
+def test_whatever_can_be_called_becomes_a_tool() -> None:
+    add = tool(name="add")(_Adder())
+    assert add.call({"n": 1, "by": 2}).value == 3
+    more = tool(name="more")(partial(_Adder(), by=5))
+    assert more.call({"n": 1}).value == 6
+    assert (add.description, more.description) == ("Add two numbers.", "Add two numbers.")
+
+
+@pytest.mark.parametrize("how", ["cancel", "seconds"])
+def test_an_asynchronous_tool_is_cut_off(how: str) -> None:
+    begun, ends = threading.Event(), []
+
+    async def wait() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ends.append("cut off")
+            raise
+
+    def work(_: Any) -> Any:
+        return Tool("wait", "", ANY, wait).call({})
+
+    token = CancelToken()
+
+    def stop() -> None:
+        begun.wait()
+        token.cancel("enough")
+
+    stopping = threading.Thread(target=stop)
+    with Runtime() as rt:
+        if how == "cancel":
+            stopping.start()
+            with pytest.raises(LoopCancelledError, match="enough"):
+                rt.run(graph("g").node("n", work), cancel=token)
+            stopping.join()
+        else:
+            with pytest.raises(StepTimeoutError):
+                rt.run(graph("g").node("n", work), seconds=0.2)
+    assert ends == ["cut off"]
