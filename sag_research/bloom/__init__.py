@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from sag_research.bloom._build import bloom_graph
 from sag_research.bloom._entities import Entities
+from sag_research.bloom._entities_decisions import read_decisions
 from sag_research.bloom._graph import BloomGraph
 from sag_research.bloom._hint import Hint, hint
 from sag_research.bloom._memory import MemoryTool
@@ -59,6 +60,7 @@ __all__ = [  # noqa: RUF022
     "bloom",
     "bloom_graph",
     "entity_table",
+    "read_decisions",
     "weigh_entities",
     # recall
     "Found",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -60,13 +61,14 @@ def export_csv(**options: Any) -> None:
 @click.option("--run", metavar="RUN", help="Only this run and its ancestors.")
 @click.option("--where", default="true", metavar="SQL", help="A condition on the view runs.")
 @click.option("--texts", is_flag=True, help="Write the texts of the steps, too.")
+@click.option("--hidden", is_flag=True, help="Write hidden runs, copies and extractions, too.")
 @click.option("-o", "--output", required=True, metavar="FOLDER")
 @with_json
-def export_cypher(**options: Any) -> None:
+def export_cypher(hidden: bool, **options: Any) -> None:
     """Write the graph as CSV for Neo4j, with scripts that load it."""
     from sag_research.exchange import export_cypher as write
 
-    _export_log(write, **options)
+    _export_log(partial(write, hidden=hidden), **options)
 
 
 def _export_log(

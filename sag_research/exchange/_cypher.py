@@ -2,45 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from sag_research._text import REPLACEMENT, atomic_write, repair
+from sag_research._text import atomic_write
+from sag_research.bloom import read_decisions
 from sag_research.errors import NotEnoughDataError, UsageError
-from sag_research.exchange._traces import TEXTS, Parameters, Queryable
-from sag_research.model import Entity
+from sag_research.exchange._cypher_tables import Table, opened_table, table_names
+from sag_research.exchange._traces import Parameters, Queryable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["CypherReport", "export_cypher"]
 
-Row: TypeAlias = Sequence[Any]
-Counts: TypeAlias = dict[str, int]
+Place: TypeAlias = tuple[str, int]
+Portion: TypeAlias = dict[str, list[Any]]
+Tables: TypeAlias = Mapping[str, Table]
+Forks: TypeAlias = Mapping[str, Place]
 
-_RUN: Final = ("task_id", "kind", "agent", "model", "dataset", "repo", "outcome", "exit_status")
-_HEADERS: Final = {
-    "runs": ("run_id:ID(Run)", *_RUN, "n_steps:long", "goal"),
-    "events": ("event_id:ID(Event)", "run_id", "position:long", "type", "step:long", "tool",
-               "exit_code:long", *TEXTS),
-    "entities": ("entity_id:ID(Entity)", "kind", "scope", "name"),
-    "contains": (":START_ID(Run)", ":END_ID(Event)"),
-    "next": (":START_ID(Event)", ":END_ID(Event)"),
-    "caused_by": (":START_ID(Event)", ":END_ID(Event)"),
-    "forked_from": (":START_ID(Run)", ":END_ID(Event)"),
-    "processed": (":START_ID(Event)", ":END_ID(Entity)", "n:long"),
-    "mutated": (":START_ID(Event)", ":END_ID(Entity)", "n:long"),
-    "relations": (":START_ID(Entity)", ":END_ID(Entity)", ":TYPE", "n:long"),
-}  # fmt: skip
-_SCRIPTS: Final = {
-    "import.sh": "cypher_import.sh",
-    "constraints.cypher": "cypher_constraints.cypher",
-    "embedded.cypher": "cypher_embedded.cypher",
-    "deadend.cypher": "cypher_deadend.cypher",
-}
-_AT_ONCE: Final = 200
-"""Runs whose events are held at once."""
+EVENTS_AT_ONCE: Final = 2_000
+RUNS_AT_ONCE: Final = 5_000
+NAMES_AT_ONCE: Final = 20_000
+"""Entities, or relations, that a portion holds about."""
+
+_BUFFER: Final = 4 << 20
+"""What Neo4j's importer takes for a buffer unless told otherwise: 4 MiB."""
 
 
 @dataclass
@@ -52,28 +44,44 @@ class CypherReport:
     path : pathlib.Path
         The folder.
     counts : dict
-        Rows by file, e.g. ``{"runs": 2, "events": 9, …}``.
+        Rows by kind: ``runs events entities contains next caused_by forked_from mentions
+        relations``.
+    counted : int
+        Runs that are observations of their own: no forks, no hidden runs, no copies, no
+        extractions, none without steps.
     replaced : int
         Characters that no text can hold, replaced by U+FFFD.
+    longest : int
+        Bytes of the longest row, which the importer's buffer has to hold.
+
+    Examples
+    --------
+    >>> counts = {"runs": 2, "events": 9, "entities": 3, "contains": 9, "mentions": 5}
+    >>> CypherReport(Path("graph"), counts, counted=1)
+    CypherReport(2 runs (1 counted), 9 events, 3 entities, 14 relationships)
     """
 
     path: Path
-    counts: Counts = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    counted: int = 0
     replaced: int = 0
+    longest: int = 0
 
     def __repr__(self) -> str:
-        nodes = ", ".join(
-            f"{self.counts[name]:,} {name}" for name in ("runs", "events", "entities")
-        )
+        runs, events, entities = (self.counts.get(name, 0) for name in _NODES)
         edges = sum(n for name, n in self.counts.items() if name not in _NODES)
-        return f"CypherReport({nodes}, {edges:,} relationships)"
+        return (
+            f"CypherReport({runs:,} runs ({self.counted:,} counted), {events:,} events, "
+            f"{entities:,} entities, {edges:,} relationships)"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values."""
-        return {"path": str(self.path), "counts": self.counts, "replaced": self.replaced}
+        names = ("counts", "counted", "replaced", "longest")
+        return {"path": str(self.path)} | {name: getattr(self, name) for name in names}
 
 
-_NODES: Final = frozenset({"runs", "events", "entities"})
+_NODES: Final = ("runs", "events", "entities")
 
 
 def export_cypher(
@@ -83,8 +91,13 @@ def export_cypher(
     where: str = "true",
     parameters: Parameters = None,
     texts: bool = False,
+    hidden: bool = False,
 ) -> CypherReport:
     """Write runs, their events and entities for Neo4j and its kin.
+
+    Hidden runs, copies and extractions are left out. Forks come with their ancestors. A run has
+    ``counted`` true if it is an observation of its own, as in a cohort for statistics: forks,
+    and ancestors that nobody chose, are not.
 
     Parameters
     ----------
@@ -92,11 +105,13 @@ def export_cypher(
     folder : path-like
         Made where it does not exist; files of an earlier export in it are replaced.
     where : str
-        An SQL condition on the view ``runs``. Ancestors of forks come along.
+        An SQL condition on the view ``runs``.
     parameters : sequence or mapping, optional
         Values for the condition.
     texts : bool
-        Write the texts of the steps, too.
+        Write the texts of the steps, and the bodies of other events, too.
+    hidden : bool
+        Write hidden runs, copies and extractions, too; they are not counted.
 
     Returns
     -------
@@ -106,8 +121,12 @@ def export_cypher(
     -----
     Nodes ``Run``, ``Event`` and ``Entity``; ``CONTAINS``, ``NEXT`` (over forks, too),
     ``CAUSED_BY``, ``FORKED_FROM``, ``PROCESSED``, ``MUTATED``, and the typed relations between
-    entities. ``import.sh`` gives the files to ``neo4j-admin``; ``embedded.cypher`` is for
-    databases with a schema, where relations are ``RELATES`` with a property ``type``.
+    entities, under the decisions about names that stand. ``import.sh`` gives the files to
+    ``neo4j-admin``; ``embedded.cypher`` is for databases with a schema, where relations are
+    ``RELATES`` with a property ``type``. ``queries.cypher`` asks for dead ends.
+
+    Memory holds the id of each run, and its place; all else comes in portions of a few thousand
+    events, runs or entities.
 
     Raises
     ------
@@ -119,141 +138,163 @@ def export_cypher(
     target = Path(folder)
     if target.exists() and not target.is_dir():
         raise UsageError(f"{target} is a file", fix="name a folder")
-    runs = _runs(source, where, parameters)
+    runs = _chosen(source, where, parameters, hidden)
     target.mkdir(parents=True, exist_ok=True)
-    report = CypherReport(target)
-    _write(report, "runs", ([r["run_id"], *(r[n] for n in _RUN), r["n_steps"], r["goal"]]
-                            for r in runs.values()))  # fmt: skip
-    _write_events(report, source, runs, texts)
-    entities = _write_mentions(report, source, runs)
-    related = _relations(source, list(runs), entities)
-    _write(report, "relations", related)
-    _write(report, "entities", ((e, *_parts(e, entities)) for e in sorted(entities)))
-    for name, shipped in _SCRIPTS.items():
-        text = files("sag_research.exchange").joinpath(shipped).read_bytes()
-        with atomic_write(target / name) as file:
-            file.write(text)
-    return report
+    with ExitStack() as stack:
+        tables = {name: stack.enter_context(opened_table(target, about))
+                  for name, about in table_names().items()}  # fmt: skip
+        decided = read_decisions(source.sql)
+        renamed = {
+            "old": list(decided.targets),
+            "new": list(map(decided.canonical, decided.targets)),
+        }
+        _write_runs(source, runs, tables)
+        _write_events(source, runs, tables, renamed, texts)
+        _write_names(source, runs, tables, renamed)
+    _write_scripts(target, tables.values())
+    return CypherReport(
+        target,
+        counts={name: table.rows for name, table in tables.items()},
+        counted=sum(runs.column("counted").to_pylist()),
+        replaced=sum(table.replaced for table in tables.values()),
+        longest=max(table.longest for table in tables.values()),
+    )
 
 
-def _runs(source: Queryable, where: str, parameters: Parameters) -> dict[str, dict[str, Any]]:
-    found = source.sql(_query("runs").replace("{where}", where), parameters).arrow().to_pylist()
-    if not found:
-        raise NotEnoughDataError("no run to export", fix="see ws.runs(where=…)")
-    return {row["run_id"]: row for row in found}
+def _chosen(source: Queryable, where: str, parameters: Parameters, hidden: bool) -> pa.Table:
+    query = _read("chosen.sql").replace("{hidden}", str(hidden).lower())
+    found = source.sql(query.replace("{where}", where), parameters).arrow()
+    if not found.num_rows:
+        raise NotEnoughDataError(
+            "no run to export",
+            why="" if hidden else "extractions, copies and hidden runs are left out",
+            fix="see ws.runs(where=…)" + ("" if hidden else ", or give hidden=True (--hidden)"),
+        )
+    return found
 
 
-def _query(name: str) -> str:
-    sql = files("sag_research.exchange").joinpath(f"cypher_{name}.sql")
-    return sql.read_text(encoding="utf-8")
+def _read(name: str) -> str:
+    path = files("sag_research.exchange").joinpath(f"cypher_{name}")
+    return path.read_text(encoding="utf-8")
 
 
-def _rows(source: Queryable, name: str, runs: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Read what a query says of the runs, a few runs at a time."""
-    wanted = list(runs)
-    for start in range(0, len(wanted), _AT_ONCE):
-        found = source.sql(_query(name), [wanted[start : start + _AT_ONCE]]).arrow()
-        for batch in found.to_batches(max_chunksize=5_000):
-            yield from batch.to_pylist()
-
-
-def _event_id(run_id: str, position: int) -> str:
-    return f"{run_id}:{position}"
+def _write_runs(source: Queryable, runs: pa.Table, tables: Tables) -> None:
+    query = _read("runs.sql")
+    for start in range(0, runs.num_rows, RUNS_AT_ONCE):
+        some = runs.slice(start, RUNS_AT_ONCE)
+        wanted = {"runs": some.column("run_id").to_pylist(),
+                  "counted": some.column("counted").to_pylist()}  # fmt: skip
+        tables["runs"].copy(source.sql(query, wanted).arrow())
 
 
 def _write_events(
-    report: CypherReport, source: Queryable, runs: Mapping[str, dict[str, Any]], texts: bool
+    source: Queryable,
+    runs: pa.Table,
+    tables: Tables,
+    renamed: Portion,
+    texts: bool,
 ) -> None:
-    """Write events, and the relationships that their places tell."""
-    places: list[tuple[str, int, int | None]] = []
-
-    def events() -> Iterator[Row]:
-        for row in _rows(source, "events", runs):
-            run_id, position = row["run_id"], row["position"]
-            places.append((run_id, position, row["cause"]))
-            about = [row[name] for name in ("type", "step", "tool", "exit_code")]
-            told = [row[name] if texts else None for name in TEXTS]
-            yield [_event_id(run_id, position), run_id, position, *about, *told]
-
-    _write(report, "events", events())
-    known = {(run_id, position) for run_id, position, _ in places}
-
-    def linked(pairs: Iterable[tuple[str, int, int | None]], back: bool) -> Iterator[Row]:
-        for run_id, position, other in pairs:
-            place = None if other is None else _wrote(runs, run_id, other)
-            if place in known and place is not None:
-                ends = [_event_id(run_id, position), _event_id(*place)]
-                yield ends if back else ends[::-1]
-
-    _write(report, "contains", ([run_id, _event_id(run_id, n)] for run_id, n, _ in places))
-    _write(report, "next", linked(((r, n, n - 1) for r, n, _ in places), back=False))
-    _write(report, "caused_by", linked(places, back=True))
-    forks = ((r, _wrote(runs, row["parent_id"], row["fork_position"]))
-             for r, row in runs.items() if row["parent_id"] is not None)  # fmt: skip
-    _write(report, "forked_from", ([r, _event_id(*at)] for r, at in forks if at in known))
+    """Write events with all that hangs on them, a portion at a time."""
+    forks = _forks(runs)
+    ends = [(run_id, _wrote(forks, *fork)) for run_id, fork in forks.items()]
+    there = _known(source, {place for _, place in ends})
+    tables["forked_from"].extend((r, _event_id(place)) for r, place in ends if place in there)
+    events, mentions = (
+        _read("events.sql").replace("{texts}", str(texts).lower()),
+        _read("mentions.sql"),
+    )
+    for portion in _portions(runs):
+        found = source.sql(events, portion).arrow()
+        tables["events"].copy(found)
+        tables["contains"].copy(found)
+        _write_order(source, found, tables, forks)
+        tables["mentions"].copy(source.sql(mentions, portion | renamed).arrow())
 
 
-def _wrote(runs: Mapping[str, dict[str, Any]], run_id: str, position: int) -> tuple[str, int]:
+def _portions(runs: pa.Table) -> Iterator[Portion]:
+    """Cut the events of all runs into portions; a long run may stand in several."""
+    portion: Portion = {"runs": [], "first": [], "last": []}
+    room = EVENTS_AT_ONCE
+    for batch in runs.select(["run_id", "first_position", "last_position"]).to_batches(1_000):
+        for run_id, first, last in zip(*(c.to_pylist() for c in batch.columns), strict=True):
+            while first <= last:
+                upto = min(last, first + room - 1)
+                for name, value in zip(portion, (run_id, first, upto), strict=True):
+                    portion[name].append(value)
+                room -= upto - first + 1
+                first = upto + 1
+                if not room:
+                    yield portion
+                    portion, room = {name: [] for name in portion}, EVENTS_AT_ONCE
+    if portion["runs"]:
+        yield portion
+
+
+def _write_order(source: Queryable, found: pa.Table, tables: Tables, forks: Forks) -> None:
+    """Write which event came before which, and which caused which."""
+    columns = [found.column(name).to_pylist() for name in ("run_id", "position", "cause")]
+    rows = list(zip(*columns, strict=True))
+    here = {(run_id, position) for run_id, position, _ in rows}
+    before = [((r, n), _wrote(forks, r, n - 1)) for r, n, _ in rows]
+    causes = [((r, n), _wrote(forks, r, cause)) for r, n, cause in rows if cause is not None]
+    elsewhere = {place for _, place in (*before, *causes) if place not in here and place[1] > 0}
+    here |= _known(source, elsewhere)
+    tables["next"].extend((_event_id(a), _event_id(b)) for b, a in before if a in here)
+    tables["caused_by"].extend((_event_id(b), _event_id(a)) for b, a in causes if a in here)
+
+
+def _known(source: Queryable, places: Iterable[Place]) -> set[Place]:
+    """Return which of the places hold an event: a damaged one is in no view."""
+    wanted = sorted(places)
+    if not wanted:
+        return set()
+    runs, positions = [run_id for run_id, _ in wanted], [position for _, position in wanted]
+    found = source.sql(_read("places.sql"), {"runs": runs, "positions": positions}).rows()
+    return {(run_id, position) for run_id, position in found}
+
+
+def _forks(runs: pa.Table) -> dict[str, Place]:
+    """Return for each fork its parent, and up to where it took over its events."""
+    import pyarrow.compute as pc
+
+    forks = runs.filter(pc.is_valid(runs.column("parent_id")))
+    columns = (forks.column(n).to_pylist() for n in ("run_id", "parent_id", "fork_position"))
+    return {run_id: (parent, position) for run_id, parent, position in zip(*columns, strict=True)}
+
+
+def _wrote(forks: Forks, run_id: str, position: int) -> Place:
     """Return where an event of a lineage stands: under the run that wrote it."""
-    row = runs.get(run_id)
-    while row is not None and row["parent_id"] and position <= (row["fork_position"] or 0):
-        run_id = row["parent_id"]
-        row = runs.get(run_id)
+    while (fork := forks.get(run_id)) is not None and position <= fork[1]:
+        run_id = fork[0]
     return run_id, position
 
 
-def _write_mentions(
-    report: CypherReport, source: Queryable, runs: Iterable[str]
-) -> dict[str, Entity | None]:
-    """Write which events name which entities; returns these."""
-    entities: dict[str, Entity | None] = {}
-    by_role: dict[str, list[Row]] = {"PROCESSED": [], "MUTATED": []}
-    for row in _rows(source, "mentions", runs):
-        entity = Entity(row["kind"], row["scope"], row["name"])
-        entities[entity.entity_id] = entity
-        at = _event_id(row["run_id"], row["position"])
-        by_role[row["role"]].append([at, entity.entity_id, row["n"]])
-    for role, rows in by_role.items():
-        _write(report, role.lower(), rows)
-    return entities
+def _event_id(place: Place) -> str:
+    return f"{place[0]}:{place[1]}"
 
 
-def _relations(source: Queryable, runs: list[str], entities: dict[str, Entity | None]) -> list[Row]:
-    counted: dict[tuple[str, str, str], int] = {}
-    for row in _rows(source, "relations", runs):
-        key = (row["source_id"], row["target_id"], row["type"])
-        counted[key] = counted.get(key, 0) + row["n"]
-    for one, other, _ in counted:
-        entities.setdefault(one, None)
-        entities.setdefault(other, None)
-    return [[*key, n] for key, n in sorted(counted.items())]
+def _write_names(source: Queryable, runs: pa.Table, tables: Tables, renamed: Portion) -> None:
+    """Write entities and the relations between them."""
+    wanted = {"runs": runs.column("run_id").to_pylist()}
+    [sizes] = source.sql(_read("sizes.sql"), wanted).rows()
+    for name, size in zip(("entities", "relations"), sizes, strict=True):
+        query, parts = _read(f"{name}.sql"), max(1, -(-size // NAMES_AT_ONCE))
+        for part in range(parts):
+            portion = wanted | renamed | {"parts": parts, "part": part}
+            tables[name].copy(source.sql(query, portion).arrow())
 
 
-def _parts(entity_id: str, entities: Mapping[str, Entity | None]) -> tuple[str, str, str]:
-    """Return kind, scope and name; those of an entity that no event names are in its id."""
-    entity = entities[entity_id]
-    if entity is None:
-        kind, scope, name = entity_id.split("|", 2)
-        return kind, scope, name
-    return entity.kind, entity.scope, entity.name
-
-
-def _write(report: CypherReport, name: str, rows: Iterable[Row]) -> None:
-    count = 0
-    with atomic_write(report.path / f"{name}.csv") as file:
-        file.write(f"{','.join(_HEADERS[name])}\n".encode())
-        for row in rows:
-            count += 1
-            file.write(f"{','.join(_cell(value, report) for value in row)}\n".encode())
-    report.counts[name] = count
-
-
-def _cell(value: Any, report: CypherReport) -> str:
-    """Write a value: texts in quotes, so that an empty one is not taken for a missing one."""
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        return str(value)
-    clean = repair(value)
-    report.replaced += clean.count(REPLACEMENT) - value.count(REPLACEMENT)
-    return '"' + clean.replace('"', '""') + '"'
+def _write_scripts(target: Path, tables: Iterable[Table]) -> None:
+    """Write the scripts; the importer is told what the files need."""
+    written = list(tables)
+    needed = max(table.longest for table in written)
+    values = {
+        "{multiline}": str(any(table.broken for table in written)).lower(),
+        "{buffer}": str(max(_BUFFER, 2 * needed)),
+    }
+    for name in ("import.sh", "schema.cypher", "queries.cypher", "embedded.cypher"):
+        text = _read(name)
+        for mark, value in values.items() if name == "import.sh" else ():
+            text = text.replace(mark, value)
+        with atomic_write(target / name) as file:
+            file.write(text.encode())
