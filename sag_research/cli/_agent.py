@@ -30,7 +30,25 @@ _WORLD = click.option("--world", default="export-job", metavar="NAME", help="Def
 
 @sag.group()
 def agent() -> None:
-    """Let agents run in the laboratory's worlds."""
+    """Let agents run in the laboratory's worlds; `sag agent list` says which there are."""
+
+
+@agent.command("list")
+@with_json
+def list_worlds(as_json: bool) -> None:
+    """List the worlds, what can be played in them, and who can play."""
+    from sag_research.lab import open_world, world_names
+
+    found: list[dict[str, Any]] = []
+    for name in world_names():
+        with closing(open_world(name)) as world:
+            players = [*world.policies, *world.more_policies]
+            found.append({"world": name, "scenarios": list(world.scenarios), "policies": players})
+    if as_json:
+        print_json({"worlds": found})
+    else:
+        rows = [(w["world"], ", ".join(w["scenarios"]), ", ".join(w["policies"])) for w in found]
+        print_table(("world", "scenarios", "policies"), rows, width=200)
 
 
 @agent.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +93,8 @@ def labels(file: str, workspace: str | None, as_json: bool) -> None:
         print_json(report.to_dict())
     else:
         click.echo(repr(report))
+    if report.refused or report.ambiguous or report.contradictory:
+        sys.exit(REJECTED)
 
 
 @sag.command()

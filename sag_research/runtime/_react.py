@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from msgspec.structs import replace
 
 from sag_research._text import clip, repair, said
-from sag_research.errors import UsageError
+from sag_research.bloom import Hint
+from sag_research.errors import RunExistsError, UsageError
 from sag_research.llm import Identity, Model
 from sag_research.log import SQLiteEventStore
 from sag_research.model import Event, Run
-from sag_research.runtime._experiment_context import RunContext, RunEndedError
+from sag_research.runtime._experiment_context import RunContext, RunEndedError, ending
 from sag_research.runtime._loop_cancel import CancelToken
 from sag_research.runtime._loop_errors import (
     BudgetExceededError,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["ReactAgent", "areact", "react", "start_react"]
 
 DOCUMENT: Final = "react-agent"
+_FOR_MODEL: Final = ("feedback", "prompt")
 _STOPS: Final = (LoopCancelledError, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError)
 
 
@@ -84,7 +86,9 @@ class ReactAgent:
     Notes
     -----
     Called with a run's context, it goes on after the steps that the run has, those of the
-    ancestors of a fork included.
+    ancestors of a fork included. What a fork's intervention holds as text under ``feedback`` or
+    ``prompt`` is told to the model there. A :class:`~sag_research.bloom.Hint` stands in the run's
+    provenance.
     """
 
     context = RunContext
@@ -114,6 +118,7 @@ class ReactAgent:
             raise UsageError(f"tools cannot be called by {calls!r}", fix="use native or text")
         self.model, self.tools, self.calls = model, tools_by_name(tools), calls
         self.system, self.hint = _text(system, "system"), _text(hint, "hint")
+        self._recalled = hint if isinstance(hint, Hint) else None
         self.max_steps = positive(max_steps, "max_steps")
         self.parameters = dict(parameters or {})
         self.sink, self.route_key, self.thoughts = sink, route_key, thoughts
@@ -156,7 +161,11 @@ class ReactAgent:
         )  # fmt: skip
         about = tools_in_text(self.tools.values()) if bench.in_text else ""
         system = "\n\n".join(text for text in (self.system, about) if text)
-        state = first_state(goal, system=system, hint=self.hint, in_text=bench.in_text, steps=steps)
+        if self._recalled and not steps:
+            ctx.append(self._recalled.event(ctx.run_id))
+        state = first_state(
+            goal, system=system, hint=self.hint, in_text=bench.in_text, steps=steps, told=_told(ctx)
+        )
         talk = Talk(state, bench)
         options: Any = {"cancel": token} | ({"on_graph": on_graph} if on_graph else {})
         try:
@@ -182,7 +191,7 @@ class ReactAgent:
 def react(
     model: Model | Identity | None,
     tools: Iterable[Tool | Callable[..., Any]],
-    goal: str,
+    goal: str = "",
     *,
     store: SQLiteEventStore | _HasStore | None = None,
     run: Run | str | None = None,
@@ -202,7 +211,8 @@ def react(
     store : SQLiteEventStore or Workspace, optional
         Where the run is written; default: in memory.
     run : Run or str, optional
-        Describes the run, or names it.
+        Describes the run, or names it. A fork, or another run that is in the log and has not
+        ended, is carried on; its goal is its own, so give the same or none.
     cancel : CancelToken, optional
         Ends it between two turns, calls or deltas. An asynchronous tool is cut off, a plain one
         is waited for; a plain one that takes long may look: ``this_node().check()``.
@@ -223,9 +233,9 @@ def react(
     Raises
     ------
     UsageError
-        If the goal is blank, or the model, a tool or a setting cannot be used.
+        If the goal is blank or not the run's, or the model, a tool or a setting cannot be used.
     RunExistsError
-        If the log has a run of that name.
+        If the log has a run of that name that has ended.
     ObserverError
         If ``on_graph`` raised; the run has ended then.
 
@@ -339,11 +349,13 @@ def _begin(
     store: SQLiteEventStore | _HasStore | None,
     run: Run | str | None,
 ) -> tuple[SQLiteEventStore, str]:
-    if not _text(goal, "goal").strip():
-        raise UsageError("the agent has no goal")
-    log = _log(store)
+    goal, log = _text(goal, "goal"), _log(store)
     named = run if isinstance(run, str) else f"react-{secrets.token_hex(4)}"
     about = run if isinstance(run, Run) else Run(run_id=named)
+    if _goes_on(log, about.run_id, goal):
+        return log, about.run_id
+    if not goal.strip():
+        raise UsageError("the agent has no goal")
     identity = agent.model.identity() if isinstance(agent.model, Model) else agent.model
     about = replace(
         about, goal=repair(goal), agent=about.agent or "react",
@@ -351,6 +363,34 @@ def _begin(
         config={**agent.config, **about.config},
     )  # fmt: skip
     return log, log.create_run(about).run_id
+
+
+def _goes_on(log: SQLiteEventStore, run_id: str, goal: str) -> bool:
+    """Whether a run of this name is to be carried on."""
+    if not log.has_run(run_id):
+        return False
+    kept = log.get_run(run_id)
+    if ending(log, run_id, kept.fork_position + 1) is not None:
+        raise RunExistsError(f"run {run_id!r} has ended", fix="fork it, or choose another run id")
+    if goal.strip() and goal != kept.goal:
+        raise UsageError(
+            f"run {run_id!r} has another goal", why=clip(kept.goal), fix="leave the goal out"
+        )
+    return True
+
+
+def _told(ctx: RunContext) -> tuple[int, str]:
+    """Return what the run's fork was told for its model, and after how many steps."""
+    run = ctx.store.get_run(ctx.run_id)
+    if run.parent_id is None:
+        return 0, ""
+    own = run.fork_position + 1
+    forked: dict[str, Any] = {}
+    for event in ctx.store.read(ctx.run_id, own, own, types=("run.forked",)):
+        forked = event.payload
+    said = [*(ctx.change.get(name) for name in _FOR_MODEL), *(forked.get(n) for n in _FOR_MODEL)]
+    texts = [text for text in said if isinstance(text, str) and text.strip()]
+    return ctx.store.count_steps(ctx.run_id, own), repair(texts[0]) if texts else ""
 
 
 def _log(store: SQLiteEventStore | _HasStore | None) -> SQLiteEventStore:

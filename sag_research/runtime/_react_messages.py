@@ -22,8 +22,11 @@ def first_state(
     hint: str = "",
     in_text: bool = False,
     steps: Iterable[Mapping[str, Any]] = (),
+    told: tuple[int, str] = (0, ""),
 ) -> dict[str, Any]:
     """Return the state in which a conversation begins, or goes on after steps made before.
+
+    ``told`` is what a fork was told, and after how many steps.
 
     Examples
     --------
@@ -38,13 +41,19 @@ def first_state(
         "error": None,
         "toolOutputs": [],
     }
+    after, feedback = told
+    news = [{"role": "user", "content": feedback}] if feedback else []
     for payload in steps:
+        if state["turn"] == after:
+            state["messages"] += news
         state["turn"] += 1
         said, calls = payload.get("thought", ""), payload.get("calls", [])
         if "rejected" in payload.get("flags", ()):
             state["messages"] += refused(said, payload.get("feedback", ""))
         else:
             state["messages"] += exchange(said, calls, in_text)
+    if state["turn"] <= after:
+        state["messages"] += news
     return state
 
 

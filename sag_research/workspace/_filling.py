@@ -20,6 +20,8 @@ from sag_research.ingest import (
     read_labels,
 )
 from sag_research.ingest.registry import public_set
+from sag_research.lab import record_outcome
+from sag_research.model import Outcome, OutcomeName
 from sag_research.workspace._base import Base
 
 __all__ = ["Filling"]
@@ -116,6 +118,29 @@ class Filling(Base):
         if isinstance(record, Mapping):
             return add(self.store, record)[0]
         return add(self.store, record)
+
+    def record_outcome(
+        self, run: str, outcome: OutcomeName | bool, *, detail: str = "", source: str = "me"
+    ) -> None:
+        """Say how a run went, at any time after it; for label files see :meth:`label`.
+
+        Parameters
+        ----------
+        run : str
+            As :meth:`resolve` takes it.
+        outcome : {'success', 'failure', 'unknown'} or bool
+        detail : str
+            Why, where there is more to say.
+        source : str
+            Who says so. What one source says last counts; two that contradict each other leave
+            the outcome unknown.
+        """
+        if isinstance(outcome, bool):
+            outcome = "success" if outcome else "failure"
+        if outcome not in ("success", "failure", "unknown"):
+            raise UsageError(f"no outcome {outcome!r}", fix="success, failure or unknown")
+        said = Outcome(outcome=outcome, detail=detail or None, source=source)
+        record_outcome(self.store, self.resolve(run), said)
 
     def label(self, path: str | PathLike[str]) -> LabelReport:
         """Record outcomes from a label file, at any time after the runs.

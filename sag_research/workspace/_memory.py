@@ -110,7 +110,7 @@ class Remembering(Base):
         Parameters
         ----------
         query : str
-            The prefixes ``prov sag id rdf rdfs xsd`` are declared; without ``GRAPH``, patterns
+            The prefixes ``prov sag id pplan rdf rdfs xsd`` are declared; without ``GRAPH``, patterns
             look at all graphs.
         substitutions : mapping, optional
             Values of variables by name, the way to bring text of others into a query.
@@ -136,7 +136,8 @@ class Remembering(Base):
         Returns
         -------
         Hint
-            A ``str``. Text that could be more than text is a JSON string in it. To have it in
-            the next run's provenance, append ``hint.event(run_id)`` to the log.
+            A ``str``. Text that could be more than text is a JSON string in it. An agent of
+            ``sag.react(…, hint=hint)`` has it in its run's provenance; for others append
+            ``hint.event(run_id)`` to the log.
         """
         return run_provenance(self.store, self.resolve(run)).hint(max_chars=max_chars)
