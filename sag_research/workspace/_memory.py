@@ -110,8 +110,8 @@ class Remembering(Base):
         Parameters
         ----------
         query : str
-            The prefixes ``prov sag id pplan rdf rdfs xsd`` are declared; without ``GRAPH``, patterns
-            look at all graphs.
+            The prefixes ``prov sag id pplan rdf rdfs xsd`` are declared; without ``GRAPH``,
+            patterns look at all graphs.
         substitutions : mapping, optional
             Values of variables by name, the way to bring text of others into a query.
 
