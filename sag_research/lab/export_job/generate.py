@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import statistics
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-import zstandard
-
 from sag_research import __version__
-from sag_research.errors import SagError, UsageError
+from sag_research.errors import SagError
 from sag_research.lab._batch import play_batch
-from sag_research.lab._native import native_record
+from sag_research.lab._native import empty_folder, played_records, rates, write_set
 from sag_research.lab.export_job.play import ExportJobPlay
 from sag_research.lab.export_job.stochastic import vice_names
 from sag_research.llm import Local
-from sag_research.log import SQLiteEventStore
-from sag_research.model import WORKSPACE_RUN
 
 __all__ = ["generate"]
 
@@ -53,9 +47,7 @@ def generate(
     int
         Runs written.
     """
-    if out.exists() and any(out.iterdir()):
-        raise UsageError(f"{out} is not empty", fix="name a new folder")
-    out.mkdir(parents=True, exist_ok=True)
+    empty_folder(out)
     models = ExportJobPlay().more_policies if local else ()
     with tempfile.TemporaryDirectory() as home:
         log = Path(home, "log.sqlite")
@@ -63,13 +55,7 @@ def generate(
         for model in models:
             _play(log, local, [model], seed, 1)
         records = _records(log)
-    lines = b"".join(msgspec.json.encode(record, order="sorted") + b"\n" for record in records)
-    packed = zstandard.ZstdCompressor(level=19).compress(lines)
-    (out / "runs.jsonl.zst").write_bytes(packed)
-    (out / "README.md").write_text(_card(records, len(packed), seed, models), encoding="utf-8")
-    names = ("README.md", "runs.jsonl.zst")
-    sums = [f"{hashlib.sha256((out / name).read_bytes()).hexdigest()}  {name}\n" for name in names]
-    (out / "SHA256SUMS").write_text("".join(sums), encoding="utf-8")
+    write_set(out, records, lambda size: _card(records, size, seed, models))
     return len(records)
 
 
@@ -82,12 +68,7 @@ def _play(log: Path, n: int, policies: Sequence[str], seed: int, jobs: int) -> N
 
 
 def _records(log: Path) -> list[dict[str, Any]]:
-    with SQLiteEventStore(str(log)) as store:
-        outcomes = {
-            str(event.payload["run"]): {k: v for k, v in event.payload.items() if k != "run"}
-            for event in store.read(WORKSPACE_RUN, types=("outcome.recorded",))
-        }
-        records = [native_record(store, run, outcomes[run]) for run in sorted(outcomes)]
+    records = played_records(log)
     for record in records:
         del record["config"]["request"]  # it holds the service's port, which is another each time
     return records
@@ -101,9 +82,9 @@ def _card(records: list[dict[str, Any]], size: int, seed: int, models: Sequence[
         "success": outcomes["success"], "failure": outcomes["failure"], "steps": sum(steps),
         "least": min(steps), "most": max(steps), "median": f"{statistics.median(steps):g}",
         "size": f"{size:,}", "seed": seed, "version": __version__, "local": _local_text(models),
-        "by_model": _rates(records, lambda record: record["model"]),
-        "by_scenario": _rates(records, lambda record: record["config"]["scenario"]),
-        "by_exit": _rates(records, lambda record: record["exit_status"]),
+        "by_model": rates(records, lambda record: record["model"]),
+        "by_scenario": rates(records, lambda record: record["config"]["scenario"]),
+        "by_exit": rates(records, lambda record: record["exit_status"]),
     }  # fmt: skip
     text = (Path(__file__).parent / "card.md").read_text(encoding="utf-8")
     return text.format_map(fields)
@@ -120,13 +101,4 @@ def _local_text(models: Sequence[str]) -> str:
         "the harness, and their steps have no thoughts. Their runs cannot be made again bit for\n"
         "bit on another machine, and are not like those of large agents. SmolLM2's weights are\n"
         "under Apache-2.0, Gemma's under the Gemma terms of use; neither is part of this set."
-    )
-
-
-def _rates(records: list[dict[str, Any]], key: Callable[[dict[str, Any]], str]) -> str:
-    runs = Counter(key(record) for record in records)
-    failed = Counter(key(record) for record in records if record["outcome"]["outcome"] == "failure")
-    return "\n".join(
-        f"| `{name}` | {n} | {failed[name]} | {failed[name] / n:.2f} |"
-        for name, n in sorted(runs.items())
     )
