@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from sag_research._text import escape, html_table
+from sag_research._text import escape, html_table, repair
 from sag_research.bloom._entities_candidates import find_candidates
 from sag_research.bloom._entities_decisions import Decisions, read_decisions, read_sql
 from sag_research.bloom._query import Query
@@ -70,7 +70,7 @@ class Entities:
     def __repr__(self) -> str:
         table = self.table_
         stop = int(table["stop"].sum())
-        merged = len(self._decisions.targets)
+        merged = len(self.canonical())
         return f"Entities({len(table)} entities, {stop} of them in every run, {merged} merged)"
 
     def _repr_html_(self) -> str:
@@ -189,6 +189,7 @@ class Entities:
         UsageError
             If the two are one already or of different kinds, or nobody decides.
         """
+        self._look_again()
         old, new = self._find_raw(source), self._find_raw(target)
         if old.partition("|")[0] != new.partition("|")[0]:
             raise UsageError(f"{old!r} and {new!r} are of different kinds")
@@ -208,6 +209,7 @@ class Entities:
         UsageError
             If it was not merged into another, or nobody decides.
         """
+        self._look_again()
         old = self._find_raw(entity)
         if old not in self._decisions.targets:
             raise UsageError(
@@ -217,7 +219,8 @@ class Entities:
 
     def canonical(self) -> dict[str, str]:
         """Return the decisions that stand: id as extracted to id that it counts as."""
-        return {old: self._decisions.canonical(old) for old in self._decisions.targets}
+        pairs = {old: self._decisions.canonical(old) for old in self._decisions.targets}
+        return {old: new for old, new in pairs.items() if old != new}
 
     @cached_property
     def _decisions(self) -> Decisions:
@@ -239,12 +242,20 @@ class Entities:
         event = self._store.append(
             Event(run_id=WORKSPACE_RUN, type=type_, payload=payload, actor=by)
         )
-        for name in ("table_", "relations_", "decisions_", "roots_", "_decisions"):
-            self.__dict__.pop(name, None)
+        self._look_again()
         return event
 
+    def _look_again(self) -> None:
+        """Forget what was read: others decide, too."""
+        for name in ("table_", "relations_", "decisions_", "roots_", "_decisions"):
+            self.__dict__.pop(name, None)
+
     def _find_raw(self, entity: str) -> str:
+        entity = repair(entity)
         ids = self._rows("find_entity", {"entity": entity})["entity_id"].tolist()
+        if not ids:  # a file that no run names without its repository's root
+            known = self.table_[["entity_id", "name"]]
+            ids = known.loc[(known == entity).any(axis=1), "entity_id"].tolist()
         if len(ids) == 1:
             return str(ids[0])
         if ids:

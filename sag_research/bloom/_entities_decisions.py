@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from sag_research.bloom._query import Query
 
-__all__ = ["Decision", "Decisions", "read_decisions", "read_sql"]
+__all__ = ["Decision", "Decisions", "read_decisions", "read_sql", "take_decisions"]
 
 
 class Decision(NamedTuple):
@@ -38,18 +38,35 @@ class Decisions(NamedTuple):
     """Id merged away to the id that it was merged into, which may be merged away itself."""
 
     def canonical(self, entity_id: str) -> str:
-        """Follow the merges that stand; a log that others wrote may go in circles."""
-        seen = {entity_id}
-        while (onward := self.targets.get(entity_id)) is not None and onward not in seen:
-            seen.add(onward)
-            entity_id = onward
-        return entity_id
+        """Follow the merges that stand.
+
+        Decisions that were made at the same time may go in a circle: it is one entity, the first
+        of its ids by the alphabet.
+        """
+        path = {entity_id: 0}
+        last = entity_id
+        while (onward := self.targets.get(last)) is not None:
+            if onward in path:
+                return min(one for one, place in path.items() if place >= path[onward])
+            path[onward] = len(path)
+            last = onward
+        return last
+
+    def moved(self, after: Decisions) -> set[str]:
+        """Return the ids that entities counted as, of those that count as another afterwards."""
+        names = self.targets.keys() | after.targets.keys()
+        return {self.canonical(one) for one in names if self.canonical(one) != after.canonical(one)}
+
+    def renamed(self) -> dict[str, list[str]]:
+        """Return ids merged away, ``old``, and what each counts as, ``new``."""
+        return {"old": list(self.targets), "new": [self.canonical(one) for one in self.targets]}
 
     def members(self) -> Mapping[str, list[str]]:
         """Map canonical ids to the ids merged into them."""
         found: dict[str, list[str]] = {}
         for old in sorted(self.targets):
-            found.setdefault(self.canonical(old), []).append(old)
+            if (canonical := self.canonical(old)) != old:
+                found.setdefault(canonical, []).append(old)
         return found
 
     def decided(self) -> set[frozenset[str]]:
@@ -90,18 +107,27 @@ def read_sql(name: str) -> str:
 
 
 def read_decisions(query: Query) -> Decisions:
-    """Read the decisions; an event whose payload names no two entities decides nothing."""
+    """Read the decisions from the view of events."""
     rows = query(read_sql("entity_decisions"), {"workspace": WORKSPACE_RUN}).arrow().to_pylist()
+    return take_decisions(
+        (row["position"], row["type"], msgspec.json.decode(row["body"] or "{}")) for row in rows
+    )
+
+
+def take_decisions(events: Iterable[tuple[int, str, Mapping[str, Any]]]) -> Decisions:
+    """Apply decisions in their order: each one's position, type and payload.
+
+    A payload that names no two entities decides nothing.
+    """
     log: list[Decision] = []
     targets: dict[str, str] = {}
-    for row in rows:
-        payload = msgspec.json.decode(row["body"] or "{}")
+    for position, type_, payload in events:
         source, target = payload.get("source"), payload.get("target")
         if not isinstance(source, str) or not isinstance(target, str) or source == target:
             continue
         by, reason = (str(payload.get(name) or "") for name in ("by", "reason"))
-        log.append(Decision(row["position"], row["type"], source, target, by, reason))
-        if row["type"] == "entity.merged":
+        log.append(Decision(position, type_, source, target, by, reason))
+        if type_ == "entity.merged":
             targets[source] = target
         else:
             targets.pop(source, None)

@@ -11,13 +11,21 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from pyoxigraph import NamedNode, Quad, RdfFormat
 
-from sag_research._text import atomic_write, clip, html_table
+from sag_research._text import atomic_write, clip, html_table, visible
 from sag_research.bloom._hint import Hint, hint
 from sag_research.bloom._prov_check import ProvenanceReport, validate_graph
 from sag_research.bloom._prov_json import write_prov_json
 from sag_research.bloom._prov_record import Mentions, Recorder
 from sag_research.bloom._prov_store import TraceStore, name_of, term_value, written
-from sag_research.bloom._prov_terms import CATALOGUE, PREFIXES, RDF_TYPE, graph_node, prov, sag
+from sag_research.bloom._prov_terms import (
+    CATALOGUE,
+    DECISIONS,
+    PREFIXES,
+    RDF_TYPE,
+    graph_node,
+    prov,
+    sag,
+)
 from sag_research.bloom._query import Query
 from sag_research.errors import RunNotFoundError, UsageError
 from sag_research.log import SQLiteEventStore
@@ -138,7 +146,7 @@ class RunProvenance:
         )
         told = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
         steps = f"{kinds.total():,} steps" + (f" ({told})" if told else "")
-        return f"RunProvenance({clip(self.run_id)}: {steps}, {len(self.quads()):,} quads)"
+        return f"RunProvenance({visible(clip(self.run_id))}: {steps}, {len(self.quads()):,} quads)"
 
     def _repr_html_(self) -> str:
         table = self.table_[["ordinal", "kind", "text", "tool"]]
@@ -147,11 +155,26 @@ class RunProvenance:
     # ---- looking
 
     def quads(self) -> list[Quad]:
-        """Return the run's own quads: its graph, and the catalogue's entries for what it names."""
+        """Return the run's own quads: its graph, and what is said elsewhere of what it names.
+
+        That are the catalogue's entries, and the merges of its entities that stand.
+        """
         own = list(self.traces.match(graph=self._graph))
         named = {quad.object for quad in own if quad.predicate in _SHARED} | {self._graph}
+        merged = self._merges(named)
         entries = (self.traces.match(node, None, None, CATALOGUE) for node in named)
-        return own + [quad for entry in entries for quad in entry]
+        return own + merged + [quad for entry in entries for quad in entry]
+
+    def _merges(self, named: set[Any]) -> list[Quad]:
+        """Return the merges of some entities, and of those they were merged into, to the end."""
+        found: set[Quad] = set()
+        waiting = list(named)
+        while waiting:
+            for quad in self.traces.match(waiting.pop(), None, None, DECISIONS):
+                if quad not in found:
+                    found.add(quad)
+                    waiting += [quad.object] if quad.predicate == sag("mergedInto") else []
+        return list(found)
 
     @property
     def table_(self) -> pd.DataFrame:

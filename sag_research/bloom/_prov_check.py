@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyoxigraph import NamedNode, RdfFormat, Triple, serialize
 
-from sag_research._text import clip, html_table
+from sag_research._text import clip, html_table, visible
 from sag_research.bloom._prov_store import TraceStore, name_of, term_value
 from sag_research.bloom._prov_terms import graph_node, prov, run_node, sag
 from sag_research.errors import MissingDataError
@@ -67,7 +67,7 @@ class ProvenanceReport:
         found = "valid" if self.ok else f"{len(self.faults):,} faults"
         left = "" if self.shapes else ", SHACL not applied"
         counts = f"{self.steps:,} steps, {self.quads:,} quads"
-        return f"ProvenanceReport({clip(self.run_id)}: {found}, {counts}{left})"
+        return f"ProvenanceReport({visible(clip(self.run_id))}: {found}, {counts}{left})"
 
     def _repr_html_(self) -> str:
         return html_table(Fault._fields, self.faults[:20], len(self.faults))
@@ -115,7 +115,8 @@ def chain_faults(traces: TraceStore, run_id: str) -> Iterator[Fault]:
     """Yield what is wrong with the line of a run's steps.
 
     Ordinals are contiguous from the first one on, one step is the root, no walk comes back to
-    where it was, and there is one final at most, at the end.
+    where it was, and a final ends its turn: after it comes a new turn or nothing. A run may answer
+    more than once, since a host may refuse an answer and let it go on.
     """
     graph = graph_node(run_id)
     found = list(traces.match(None, sag("ordinal"), None, graph))
@@ -212,16 +213,14 @@ def _cycle_faults(before: Mapping[str, list[str]]) -> Iterator[Fault]:
 def _final_faults(
     traces: TraceStore, graph: NamedNode, numbers: Mapping[str, Any]
 ) -> Iterator[Fault]:
-    finals = [name_of(q.subject) for q in traces.match(None, sag("kind"), None, graph)
-              if term_value(q.object) == "final" and name_of(q.subject) in numbers]  # fmt: skip
-    if len(finals) > 1:
-        yield Fault("final", clip(sorted(finals)[0], 60), f"{len(finals)} finals, not 1 at most")
-    last = max((number for number in numbers.values() if isinstance(number, int)), default=None)
-    for node in finals:
-        if numbers[node] != last:
-            yield Fault(
-                "final", node, f"the final has the ordinal {numbers[node]}, the last is {last}"
-            )
+    kinds = {numbers[name_of(quad.subject)]: (name_of(quad.subject), term_value(quad.object))
+             for quad in traces.match(None, sag("kind"), None, graph)
+             if name_of(quad.subject) in numbers}  # fmt: skip
+    for number, (node, kind) in kinds.items():
+        _, after = kinds.get(_next(number), ("", None))
+        if kind == "final" and after not in (None, "thought", "action"):
+            said = f"the final has the ordinal {number}, and after it comes the {after} of no turn"
+            yield Fault("final", node, said)
 
 
 # ---- SHACL

@@ -40,10 +40,13 @@ _RELATIONS: Final = {
     prov("specializationOf"): _Relation(
         "specializationOf", "prov:specificEntity", "prov:generalEntity"
     ),
+    prov("alternateOf"): _Relation("alternateOf", "prov:alternate1", "prov:alternate2"),
     prov("wasAssociatedWith"): _Relation("wasAssociatedWith", "prov:activity", "prov:agent"),
     prov("wasAttributedTo"): _Relation("wasAttributedTo", "prov:entity", "prov:agent"),
 }
 _READ: Final = {(one.section, one.type): (name, one) for name, one in _RELATIONS.items()}
+_QUALIFIED_ASSOCIATION: Final = prov("qualifiedAssociation")
+_OF_ASSOCIATION: Final = {prov("hadPlan"): "prov:plan", prov("agent"): "prov:agent"}
 _SECTIONS: Final = {
     prov("Entity"): "entity",
     prov("Activity"): "activity",
@@ -117,7 +120,12 @@ def _container(quads: list[Quad], names: _Names) -> dict[str, Any]:
     for node, kinds in sections.items():
         for kind in kinds:
             made[kind][names.of(node)] = {}
+    planned = _associations(quads, names)
+    if planned:
+        made["wasAssociatedWith"] |= planned
     for number, quad in enumerate(quads):
+        if names.of(quad.subject) in planned or quad.predicate == _QUALIFIED_ASSOCIATION:
+            continue
         relation = _RELATIONS.get(quad.predicate)
         if relation is not None:
             made[relation.section][f"_:r{number}"] = _record(relation, quad, names)
@@ -131,6 +139,18 @@ def _container(quads: list[Quad], names: _Names) -> dict[str, Any]:
             attributes = made[sections[quad.subject][0]][names.of(quad.subject)]
             _add(attributes, quad, names)
     return dict(sorted(made.items()))
+
+
+def _associations(quads: list[Quad], names: _Names) -> dict[str, dict[str, str]]:
+    """Write associations that are nodes: what was to be carried out, by whom."""
+    found: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    for quad in quads:
+        if quad.predicate == _QUALIFIED_ASSOCIATION:
+            found[names.of(quad.object)]["prov:activity"] = names.of(quad.subject)
+    for quad in quads:
+        if quad.predicate in _OF_ASSOCIATION and names.of(quad.subject) in found:
+            found[names.of(quad.subject)][_OF_ASSOCIATION[quad.predicate]] = names.of(quad.object)
+    return dict(found)
 
 
 def _record(relation: _Relation, quad: Quad, names: _Names) -> dict[str, Any]:
@@ -203,12 +223,24 @@ def _said(container: dict[str, Any], spaces: dict[str, str], graph: NamedNode) -
                 for key, values in told.items():
                     for value in values if isinstance(values, list) else [values]:
                         yield Quad(node, *_attribute(key, value, spaces), graph)
+            elif section == "wasAssociatedWith" and not name.startswith("_:"):
+                yield from _association(_node(name, spaces), told, spaces, graph)
             else:
                 kind = told.get("prov:type", {"$": ""})["$"]
                 predicate, relation = _READ[section, kind]
                 ends = (told[relation.subject], told[relation.object])
                 subject, object = (_node(end, spaces) for end in ends)
                 yield Quad(subject, predicate, object, graph)
+
+
+def _association(
+    node: NamedNode, told: dict[str, str], spaces: dict[str, str], graph: NamedNode
+) -> Iterator[Quad]:
+    yield Quad(_node(told["prov:activity"], spaces), _QUALIFIED_ASSOCIATION, node, graph)
+    yield Quad(node, RDF_TYPE, prov("Association"), graph)
+    for predicate, key in _OF_ASSOCIATION.items():
+        if key in told:
+            yield Quad(node, predicate, _node(told[key], spaces), graph)
 
 
 def _attribute(key: str, value: Any, spaces: dict[str, str]) -> tuple[NamedNode, Any]:

@@ -19,6 +19,7 @@ from sag_research._text import iri
 from sag_research.bloom._prov_terms import (
     CATALOGUE,
     DATE_TIME,
+    DECISIONS,
     RDF_TYPE,
     agent_node,
     content_node,
@@ -50,6 +51,7 @@ __all__ = [
     "hint_used_quad",
     "item_quads",
     "mention_quads",
+    "merge_quads",
     "outcome_quads",
     "revision_quad",
     "run_quads",
@@ -179,12 +181,18 @@ def _placed(place: Place | None) -> Iterator[tuple[NamedNode, Literal]]:
         yield sag("position"), Literal(place.position)
     if place.step is not None:
         yield sag("step"), Literal(place.step)
-    if place.started is not None:
-        yield prov("startedAtTime"), _time(place.started)
+    if (when := _time(place.started)) is not None:
+        yield prov("startedAtTime"), when
 
 
-def _time(seconds: float) -> Literal:
-    when = dt.datetime.fromtimestamp(seconds, dt.UTC)
+def _time(seconds: float | None) -> Literal | None:
+    """Write a time; None where there is none, as in milliseconds that somebody took for seconds."""
+    if seconds is None:
+        return None
+    try:
+        when = dt.datetime.fromtimestamp(seconds, dt.UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
     return Literal(when.isoformat().replace("+00:00", "Z"), datatype=DATE_TIME)
 
 
@@ -203,11 +211,12 @@ def run_quads(run: Run) -> list[Quad]:
     for name in _ABOUT:
         if value := getattr(run, name):
             said.append((node, sag(_camel(name)), literal(value)))
-    if run.created_at is not None:
-        said.append((node, sag("createdAt"), _time(run.created_at)))
+    if (created := _time(run.created_at)) is not None:
+        said.append((node, sag("createdAt"), created))
     if run.agent:
         said += [(node, prov("wasAssociatedWith"), agent_node(run.agent))]
         said += [(agent_node(run.agent), RDF_TYPE, prov("Agent"))]
+    said += _planned(run)
     entry: list[Said] = [
         (graph, RDF_TYPE, prov("Bundle")),
         (graph, RDF_TYPE, _ENTITY),
@@ -222,6 +231,26 @@ def run_quads(run: Run) -> list[Quad]:
             (agent, sag("name"), literal(run.agent)),
         ]
     return _in(graph, said) + _in(CATALOGUE, entry)
+
+
+def _planned(run: Run) -> list[Said]:
+    """Say which document the run's configuration names as its plan, if that is an IRI."""
+    name = run.config.get("document")
+    if not isinstance(name, str):
+        return []
+    try:
+        plan = NamedNode(name)
+    except ValueError:
+        return []
+    node, association = run_node(run.run_id), NamedNode(iri("run", run.run_id, "plan"))
+    said: list[Said] = [
+        (node, prov("qualifiedAssociation"), association),
+        (association, RDF_TYPE, prov("Association")),
+        (association, prov("hadPlan"), plan),
+        (plan, RDF_TYPE, prov("Plan")),
+        (plan, RDF_TYPE, _ENTITY),
+    ]
+    return said + ([(association, prov("agent"), agent_node(run.agent))] if run.agent else [])
 
 
 def _camel(name: str) -> str:
@@ -318,6 +347,26 @@ def mention_quads(run_id: str, ordinal: int, named: Sequence[Named]) -> list[Qua
             (version, prov("specializationOf"), node),
         ]
     return quads + _in(graph_node(run_id), said)
+
+
+def merge_quads(targets: Mapping[str, str]) -> list[Quad]:
+    """Return which entities were decided to be others, by ids: the one merged to its target.
+
+    They keep their nodes, since what was extracted stays as it was; the two are alternates.
+    """
+    said: list[Said] = []
+    for pair in targets.items():
+        parts = [one.split("|", 2) for one in pair]
+        if any(len(part) < len(Entity.__struct_fields__) for part in parts):
+            continue  # an id that names no entity
+        source, target = (entity_node(Entity(*part)) for part in parts)
+        said += [
+            (source, RDF_TYPE, _ENTITY),
+            (target, RDF_TYPE, _ENTITY),
+            (source, sag("mergedInto"), target),
+            (source, prov("alternateOf"), target),
+        ]
+    return _in(DECISIONS, said)
 
 
 def revision_quad(new: Version, old: Version) -> list[Quad]:

@@ -19,6 +19,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from pyoxigraph import Quad
 
+from sag_research.bloom._entities_decisions import take_decisions
 from sag_research.bloom._prov_quads import (
     Named,
     Place,
@@ -31,11 +32,13 @@ from sag_research.bloom._prov_quads import (
     hint_used_quad,
     item_quads,
     mention_quads,
+    merge_quads,
     outcome_quads,
     revision_quad,
     run_quads,
 )
 from sag_research.bloom._prov_store import TraceStore
+from sag_research.bloom._prov_terms import DECISIONS, prov
 from sag_research.bloom._trace import Action, Observation, TraceItem, Tracer, read_item, step_of
 from sag_research.errors import FormatError, UsageError
 from sag_research.log import SQLiteEventStore
@@ -53,6 +56,8 @@ PAGE: Final = 1_000
 _STEP: Final = "agent.step"
 _REDACTED: Final = "body.redacted"
 _LABEL: Final = "outcome.recorded"
+_GENERATED: Final = prov("wasGeneratedBy")
+_DECIDED: Final = ("entity.merged", "entity.split")
 
 Mentions: TypeAlias = Callable[[Sequence[Event]], Mapping[tuple[str, int], Sequence[Mention]]]
 """Gives the mentions in some steps' events, by run and position."""
@@ -252,10 +257,12 @@ class Recorder:
     def apply(self, event: Event) -> None:
         """Take an event, and whatever of its run comes before it and is missing."""
         with self._lock:
-            if event.run_id == WORKSPACE_RUN:
-                self._fact(event)
-            else:
+            if event.run_id != WORKSPACE_RUN:
                 self._take_run(event.run_id, event.position)
+            elif event.type not in _DECIDED:
+                self._fact(event)
+            elif self.store is not None:
+                self._decide()
 
     def record(self, run_id: str) -> None:
         """Take a run and its ancestors, as far as the log has them, and the run's labels."""
@@ -266,6 +273,7 @@ class Recorder:
                 for event in store.read(WORKSPACE_RUN, types=(_LABEL,)):
                     if event.payload.get("run") == run_id:
                         self._fact(event)
+                self._decide()
 
     def rebuild(self) -> int:
         """Throw everything away and take the whole log again."""
@@ -291,6 +299,8 @@ class Recorder:
     def _take(self, events: Sequence[Event], *, tail: bool = True) -> None:
         steps = [event for event in events if event.type == _STEP]
         found = self._mentions(steps) if self._mentions and steps else {}
+        if any(event.run_id == WORKSPACE_RUN and event.type in _DECIDED for event in events):
+            self._decide()
         for event in events:
             if event.run_id == WORKSPACE_RUN:
                 if self._fact(event):
@@ -380,13 +390,30 @@ class Recorder:
         if not all(isinstance(text, str) for text in texts):
             return self._reject(f"position {event.position} of {event.run_id!r} is no evidence")
         listed = told.get("derived_from")
-        sources = [one for one in listed if isinstance(one, str)] if listed else []
+        listed = listed if isinstance(listed, list) else []
+        sources = [one for one in listed if isinstance(one, str)]
         made_by = line.tracer.ordinal - 1 if line.tracer.ordinal > line.start else None
         name, kind, sha256 = (str(text) for text in texts)
-        self.traces.add(
-            evidence_quads(event.run_id, name, kind, sha256, ordinal=made_by, derived_from=sources)
+        quads = evidence_quads(
+            event.run_id, name, kind, sha256, ordinal=made_by, derived_from=sources
         )
+        # what is recorded again was made before: an entity is generated once
+        self.traces.add(
+            quad for quad in quads
+            if quad.predicate != _GENERATED
+            or not self.traces.ask(quad.subject, _GENERATED, None, quad.graph_name)
+        )  # fmt: skip
         return None
+
+    def _decide(self) -> None:
+        """Record which entities count as which now: decisions hold in their order, so all count."""
+        decided = take_decisions(
+            (event.position or 0, event.type, event.payload)
+            for event in self._log().read(WORKSPACE_RUN, types=_DECIDED)
+        )
+        before = set(self.traces.match(graph=DECISIONS))
+        after = set(merge_quads(decided.targets))
+        self.traces.replace(before - after, after - before)
 
     def _fact(self, event: Event) -> bool:
         """Take a fact about a run; returns whether everything was read anew because of it."""

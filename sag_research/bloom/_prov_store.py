@@ -217,6 +217,10 @@ class TraceStore:
         ------
         QueryError
             If it is no SPARQL, or cannot be answered.
+
+        Notes
+        -----
+        A column of numbers has their type where all are known; any other holds objects.
         """
         import pandas as pd
 
@@ -231,14 +235,17 @@ class TraceStore:
             rows = [[term_value(term) for term in row] for row in answer]
         except OSError as error:
             raise QueryError("the query failed", why=str(error)) from error
-        return pd.DataFrame(rows, columns=columns, dtype=object)
+        table = pd.DataFrame(rows, columns=columns, dtype=object)
+        kinds = {name: kind for name in columns if (kind := _plain_type(table[name]))}
+        return table.astype(kinds)
 
     def _answer(self, query: str, given: Mapping[str, Any], graph: Any) -> Any:
         if _SERVICE.search(_QUOTED.sub(" ", query)):
             raise QueryError(
                 "SERVICE is refused",
                 why="it would ask another machine",
-                fix="fetch the data first, and add it with TraceStore.add",
+                fix="fetch the data first, and add it with TraceStore.add; if it is the name of a "
+                "prefix, use another one",
             )
         terms = {Variable(name.lstrip("?$")): _term(value) for name, value in given.items()}
         try:
@@ -293,13 +300,17 @@ def _order(quad: Quad) -> tuple[str, str, str, str]:
     return str(quad.graph_name), str(quad.subject), quad.predicate.value, str(quad.object)
 
 
-# What SERVICE may stand in without being a keyword: comments, IRIs and strings.
+# What the word SERVICE may stand in without being the keyword, cut as the query language cuts it:
+# IRIs, strings, comments, escapes in names, variables, and names behind a prefix. A prefix of that
+# name is refused too: the parser takes `service:x {` for a call of the service `:x`.
 _QUOTED: Final = re.compile(
-    r'<[^<>"{}|^`\\\s]*>|"""(?:[^"\\]|\\.|"(?!""))*"""|\'\'\'(?:[^\'\\]|\\.|\'(?!\'\'))*\'\'\''
-    r'|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'|#[^\n]*',
+    r"""<(?:[^<>"{}|^`\\\x00-\x20]|\\u[0-9A-Fa-f]{4}|\\U[0-9A-Fa-f]{8})*>"""
+    r'''|"""(?:[^"\\]|\\.|"(?!""))*"""|"(?:[^"\\\n\r]|\\.)*"'''
+    r"""|'''(?:[^'\\]|\\.|'(?!''))*'''|'(?:[^'\\\n\r]|\\.)*'"""
+    r"|#[^\n\r]*|\\.|[?$]\w+|:\w+",
     re.DOTALL,
 )
-_SERVICE: Final = re.compile(r"(?<![?$:\w-])service\b(?![\w:-])", re.IGNORECASE)
+_SERVICE: Final = re.compile(r"service", re.IGNORECASE)
 
 
 def _node(slot: Slot) -> Any:
@@ -317,6 +328,14 @@ def _node(slot: Slot) -> Any:
 
 def _term(value: Any) -> Any:
     return Literal(value) if isinstance(value, (str, bool, int, float)) else value
+
+
+def _plain_type(column: Any) -> str | None:
+    """Return the type of a column of numbers, all known, that fit; of any other None."""
+    kinds = {type(value) for value in column}
+    if kinds == {int} and all(-(2**63) <= value < 2**63 for value in column):
+        return "int64"
+    return "float64" if kinds == {float} else "bool" if kinds == {bool} else None
 
 
 def name_of(term: Any) -> str:

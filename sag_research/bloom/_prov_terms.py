@@ -14,6 +14,7 @@ from sag_research.model import Entity
 __all__ = [
     "CATALOGUE",
     "DATE_TIME",
+    "DECISIONS",
     "PREFIXES",
     "RDF_TYPE",
     "agent_node",
@@ -66,6 +67,9 @@ def sag(name: str) -> NamedNode:
 
 CATALOGUE: Final = NamedNode(iri("catalogue"))
 """The graph that describes each run's graph as a bundle, and the entities and agents of all."""
+
+DECISIONS: Final = NamedNode(iri("decisions"))
+"""The graph that says which entities count as which; it changes as decisions are undone."""
 
 
 def run_node(run_id: str) -> NamedNode:

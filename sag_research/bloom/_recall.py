@@ -400,7 +400,7 @@ class Recall:
             As :func:`~sag_research.bloom.bloom_graph` makes it. A Run node also has ``score`` and
             ``warning``, an Event node ``match`` (whether it names what was asked for).
         """
-        return path_graph(self._index.query, self.found, self.neighbours)
+        return path_graph(self._index.query, self.found, self.neighbours, self._index.decisions)
 
     def to_dict(self) -> dict[str, list[dict[str, Any]]]:
         """Return the graph as plain data, ready for JSON.
@@ -433,5 +433,5 @@ class Recall:
         """
         if max_tokens < 1:
             raise UsageError(f"max_tokens={max_tokens}", fix="give 1 or more")
-        events = events_of(self._index.query, self.found, self.neighbours)
+        events = events_of(self._index.query, self.found, self.neighbours, self._index.decisions)
         return write_prompt(self.found, events, max_tokens, count)

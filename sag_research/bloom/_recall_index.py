@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from sag_research.bloom._entities_decisions import Decisions, read_decisions
 from sag_research.bloom._query import Query
 from sag_research.bloom._recall_postings import Postings
 from sag_research.bloom._recall_terms import Keys, Terms, hash_names, stretches, words, words_by_key
@@ -90,9 +91,10 @@ class RecallIndex:
     Notes
     -----
     A run counts with its own steps: what a fork took over is remembered under the run that wrote
-    it. Hidden runs (copies, runs hidden by hand) and extractions are not remembered. The order in
-    which facts arrived makes no difference: an index that was kept up to date gives the answers
-    of one that is built anew.
+    it. Hidden runs (copies, runs hidden by hand) and extractions are not remembered. Names that
+    were merged by a decision are one term; where a decision changes, the runs that it concerns are
+    read again. The order in which facts arrived makes no difference: an index that was kept up to
+    date gives the answers of one that is built anew.
     """
 
     def __init__(
@@ -123,6 +125,8 @@ class RecallIndex:
         self._ids: dict[int, str] = {}
         self._keys: dict[str, int] = {}
         self._by_name: dict[str, list[int]] = {}
+        self.decisions = Decisions([], {})
+        """What was decided about names of entities; merged ones are one term."""
 
     def __len__(self) -> int:
         return len(self.runs)
@@ -146,7 +150,9 @@ class RecallIndex:
                 return 0
             if not same or not self._seen:  # a log may fall behind, by a power cut
                 self._clear()
-            changed = self._changed_runs()
+            changed, decided = self._changed_runs()
+            if decided:
+                self._decide(read_decisions(self.query))
             self._read_facts(changed)
             self._seen = seen
             self._mark = self._log.digest_at(seen) if self._log else None
@@ -160,12 +166,21 @@ class RecallIndex:
         seen = int(self.query(_sql("recall_head"), {}).arrow().column("seq").to_pylist()[0])
         return seen, seen >= self._seen
 
-    def _changed_runs(self) -> list[str] | None:
+    def _changed_runs(self) -> tuple[list[str] | None, bool]:
+        """Return the runs that something is new of, and whether anything is about names."""
         if not self._seen:
-            return None
+            return None, True
         where = {"workspace": WORKSPACE_RUN, "after": self._seen}
-        found = self.query(_sql("recall_changed"), where).arrow().column("run_id").to_pylist()
-        return [str(name) for name in found if name is not None]
+        found = self.query(_sql("recall_changed"), where).arrow().to_pylist()
+        names = [str(row["run_id"]) for row in found if row["run_id"] is not None]
+        return names, any(row["decided"] for row in found)
+
+    def _decide(self, decisions: Decisions) -> None:
+        """Take in decisions about names; what they concern is read again."""
+        moved = hash_names(sorted(self.decisions.moved(decisions)))
+        self.decisions = decisions
+        self._stale["entities"].update(self._channels["entities"].holders(moved).tolist())
+        self._call(sorted({*decisions.targets, *decisions.targets.values()}))
 
     def _read_facts(self, changed: list[str] | None) -> None:
         where = {"workspace": WORKSPACE_RUN, "runs": changed}
@@ -220,6 +235,7 @@ class RecallIndex:
         ids = [self.runs[number].run_id for number in numbers.tolist()]
         wanted: dict[str, Any] = {"runs": ids, "numbers": numbers.tolist()}
         if channel == "entities":
+            wanted |= self.decisions.renamed()
             return self._read_entities(self.query(_sql("recall_mentions"), wanted).arrow())
         rows = self.query(_sql("recall_steps"), wanted | {"clip": TEXT_LIMIT}).arrow()
         run = rows.column("run").to_numpy().astype(np.int64)
@@ -235,20 +251,21 @@ class RecallIndex:
     def _read_entities(self, rows: Any) -> Terms:
         from pyarrow import compute
 
-        ids = compute.binary_join_element_wise(
-            rows.column("kind"), rows.column("scope"), rows.column("name"), "|"
-        )
-        unique = compute.unique(ids)
-        for name, key in zip(unique.to_pylist(), hash_names(unique).tolist(), strict=True):
-            if key not in self._ids:
-                self._ids[key], self._keys[name] = name, key
-                self._by_name.setdefault(short_name(name).casefold(), []).append(key)
+        ids = rows.column("entity_id")
+        self._call(compute.unique(ids).to_pylist())
         return Terms(
             rows.column("run").to_numpy().astype(np.int64),
             hash_names(ids),
             rows.column("n").to_numpy().astype(np.int64),
             rows.column("first").to_numpy().astype(np.int64),
         )
+
+    def _call(self, ids: Sequence[str]) -> None:
+        """Remember what entities are called."""
+        for name, key in zip(ids, hash_names(ids).tolist(), strict=True):
+            if key not in self._ids:
+                self._ids[key], self._keys[name] = name, key
+                self._by_name.setdefault(short_name(name).casefold(), []).append(key)
 
     # ---- facts
 
@@ -322,16 +339,18 @@ class RecallIndex:
         """Return the keys of the entities that a name means, through the alias tables.
 
         An entity's id is itself; a name means all entities of that name, in any case of letters;
-        where there is none, what the extractor reads in it (``pg`` is ``Postgres``).
+        where there is none, what the extractor reads in it (``pg`` is ``Postgres``). A name that
+        was merged into another one means that.
         """
-        if name in self._keys:
-            return [self._keys[name]]
-        if found := self._by_name.get(name.casefold()):
-            return sorted(found, key=self._ids.__getitem__)
-        if name not in self._aliases:
-            self._aliases[name] = _canonical(self.extractor, name)
-        meant = [self._by_name.get(other.casefold(), []) for other in self._aliases[name]]
-        return sorted({key for keys in meant for key in keys}, key=self._ids.__getitem__)
+        found = [self._keys[name]] if name in self._keys else self._by_name.get(name.casefold(), [])
+        if not found:
+            if name not in self._aliases:
+                self._aliases[name] = _canonical(self.extractor, name)
+            meant = [self._by_name.get(other.casefold(), []) for other in self._aliases[name]]
+            found = [key for keys in meant for key in keys]
+        ids = {self.decisions.canonical(self._ids[key]) for key in found}
+        self._call(sorted(ids))
+        return [self._keys[one] for one in sorted(ids)]
 
     def entity_id(self, key: int) -> str:
         """Return the id of the entity that has a key."""
@@ -342,11 +361,12 @@ class RecallIndex:
     def prefix(self, run_id: str, step: int, channels: Sequence[str]) -> Prefix:
         """Read a run up to a step, what it took over included."""
         where: dict[str, Any] = {"run": run_id, "step": step}
+        renamed = self.decisions.renamed()
         terms: dict[str, tuple[Keys, Ints]] = {}
         names: dict[int, str] = {}
         if "entities" in channels:
-            found = self.query(_sql("recall_prefix_mentions"), where).arrow().to_pylist()
-            ids = ["|".join((row["kind"], row["scope"], row["name"])) for row in found]
+            found = self.query(_sql("recall_prefix_mentions"), where | renamed).arrow().to_pylist()
+            ids = [row["entity_id"] for row in found]
             keys = hash_names(ids)
             names = dict(zip(keys.tolist(), ids, strict=True))
             terms["entities"] = keys, np.array([row["n"] for row in found], dtype=np.int64)

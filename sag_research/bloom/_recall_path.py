@@ -11,6 +11,7 @@ import numpy as np
 
 from sag_research._text import repair
 from sag_research.bloom._build import bloom_graph
+from sag_research.bloom._entities_decisions import Decisions
 from sag_research.bloom._query import Query
 from sag_research.bloom._recall_index import short_name, texts_of
 from sag_research.bloom._recall_terms import word_list
@@ -37,13 +38,15 @@ class PathEvent(NamedTuple):
     """How many of the names that both know it shows; 0 for a neighbour."""
 
 
-def events_of(query: Query, found: Sequence[Found], neighbours: int) -> list[PathEvent]:
+def events_of(
+    query: Query, found: Sequence[Found], neighbours: int, decided: Decisions
+) -> list[PathEvent]:
     """Choose the steps of each recalled run that match, and those around them along NEXT."""
     if not found:
         return []
     where = {"runs": [one.run_id for one in found], "clip": CLIP}
     rows = query(_sql("recall_path"), where).arrow()
-    shown = _names_shown(query, rows, found)
+    shown = _names_shown(query, rows, found, decided)
     by_run: dict[str, list[int]] = defaultdict(list)
     for place, recalled in enumerate(rows.column("recalled").to_pylist()):
         by_run[recalled].append(place)
@@ -75,10 +78,10 @@ def _around(matches: dict[int, int], neighbours: int, n: int) -> dict[int, int]:
     return {place: matches.get(place, 0) for place in sorted(near) if 0 <= place < n}
 
 
-def _names_shown(query: Query, rows: Any, found: Sequence[Found]) -> list[int]:
+def _names_shown(query: Query, rows: Any, found: Sequence[Found], decided: Decisions) -> list[int]:
     """Count, for each step, the most telling names of its run that it mentions or spells."""
     telling = {one.run_id: {name.casefold() for name in one.matched[:TELLING]} for one in found}
-    mentioned = _mentioned(query, rows)
+    mentioned = _mentioned(query, rows, decided)
     keys = zip(rows.column("run_id").to_pylist(), rows.column("position").to_pylist(), strict=True)
     texts, recalled = texts_of(rows).to_pylist(), rows.column("recalled").to_pylist()
     return [
@@ -87,12 +90,12 @@ def _names_shown(query: Query, rows: Any, found: Sequence[Found]) -> list[int]:
     ]
 
 
-def _mentioned(query: Query, rows: Any) -> dict[tuple[str, int], set[str]]:
+def _mentioned(query: Query, rows: Any, decided: Decisions) -> dict[tuple[str, int], set[str]]:
     where = {
         "runs": rows.column("run_id").to_pylist(),
         "positions": rows.column("position").to_pylist(),
     }
-    mentions = query(_sql("mentions"), where).arrow()
+    mentions = decided.rename(query(_sql("mentions"), where).arrow(), "entity_id")
     names: dict[tuple[str, int], set[str]] = defaultdict(set)
     columns = [mentions.column(name).to_pylist() for name in ("run_id", "position", "entity_id")]
     for run_id, position, entity_id in zip(*columns, strict=True):
@@ -100,16 +103,17 @@ def _mentioned(query: Query, rows: Any) -> dict[tuple[str, int], set[str]]:
     return names
 
 
-def path_graph(query: Query, found: Sequence[Found], neighbours: int) -> Any:
+def path_graph(query: Query, found: Sequence[Found], neighbours: int, decided: Decisions) -> Any:
     """Build the graph of the chosen steps of recalled runs, and of what they touch."""
-    chosen = events_of(query, found, neighbours)
+    chosen = events_of(query, found, neighbours, decided)
     once = {(event.row.run_id, event.row.position): event for event in chosen}
     where = {
         "runs": [run_id for run_id, _ in once],
         "positions": [position for _, position in once],
     }
-    mentions = query(_sql("mentions"), where).arrow()
+    mentions = decided.rename(query(_sql("mentions"), where).arrow(), "entity_id")
     relations = query(_sql("relations"), where).arrow()
+    relations = decided.rename(relations, "source_id", "target_id")
     ids = set(mentions.column("entity_id").to_pylist())
     ids.update(relations.column("source_id").to_pylist(), relations.column("target_id").to_pylist())
     entities = query(_sql("entities"), {"entities": sorted(ids)}).arrow()

@@ -142,6 +142,11 @@ class Postings:
         place = np.minimum(np.searchsorted(self.keys, key), len(self.keys) - 1)
         return np.where(self.keys[place] == key, place, -1).astype(np.int64)
 
+    def holders(self, key: Keys) -> Ints:
+        """Return the runs that hold any of some terms."""
+        codes = self.find(key)
+        return np.unique(self._run[np.isin(self._code, codes[codes >= 0])]).astype(np.int64)
+
     def search(self, key: Keys, count: Ints, most: int) -> Hits:
         """Compare a query with every run.
 

@@ -66,7 +66,7 @@ class Observation(_Tagged, frozen=True, tag="observation"):
 
 
 class Final(_Tagged, frozen=True, tag="final"):
-    """The answer a run ended with."""
+    """An answer that a run gave; it ended with the last one, unless more came after."""
 
     text: str
 

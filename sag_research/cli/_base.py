@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 import warnings
 from collections import Counter
@@ -26,6 +27,10 @@ REJECTED = 3
 
 
 SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
+
+
+_ACTING = re.compile("[\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Characters that a terminal acts on; JSON reads their escapes as the same text."""
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -113,7 +118,8 @@ def open_workspace(path: str | None, *, create: bool = False) -> Workspace:
 
 
 def print_json(value: Any) -> None:
-    click.echo(json.dumps(json_value(value), ensure_ascii=False, allow_nan=False))
+    text = json.dumps(json_value(value), ensure_ascii=False, allow_nan=False)
+    click.echo(_ACTING.sub(lambda found: f"\\u{ord(found.group()):04x}", text))
 
 
 def json_value(value: Any) -> Any:

@@ -45,6 +45,7 @@ def demo(output: str) -> None:
         dead = _demo_dead_ends(ws)
         for line in dead.lines():
             click.echo(visible(line))
+        click.echo("This compares a few models on 3 folds; `sag deadend report` takes all of them.")
         path = ws.report(folder / "report.html", deadend=dead)
         click.echo(f"\nReport with a graph: {path}")
         command = "sag" if shutil.which("sag") else str(Path(sys.executable).parent / "sag")
@@ -57,7 +58,7 @@ def _demo_dead_ends(ws: Workspace) -> DeadEndReport:
     from sag_research.viz import deadend_report
 
     small = PrefixRisk(text=False, folds=3, trees=50)
-    plain = ("hazard", "characters", "repeat-3", "sag-entity-rule")
+    plain = ("hazard", "characters", "repeat-3", "sag-entity-rule", "counts-logistic")
     with notes_on_stderr():
         return deadend_report(ws.prefixes(), [small], baselines=plain, folds=3)
 

@@ -50,10 +50,11 @@ def steps(run: str, workspace: str | None, as_json: bool) -> None:
     if as_json:
         print_json({"steps": records_of(result.columns, result.rows())})
     else:
-        shown = ["step", "tool", "exit_code", "action", "observation"]
+        shown = ["step", "tool", "exit_code", "thought", "action", "observation"]
         print_table(
             shown,
             [[row[name] for name in shown] for row in records_of(result.columns, result.rows())],
+            width=44,
         )
 
 
@@ -94,8 +95,9 @@ def info(workspace: str | None, as_json: bool) -> None:
         print_json(facts)
         return
     click.echo(f"workspace {facts['path']}, digest {facts['digest']}")
-    for group in ("counts", "outcomes", "bytes"):
-        click.echo("  " + ", ".join(f"{n:,} {name}" for name, n in facts[group].items()))
+    for group, unit in (("counts", ""), ("outcomes", ""), ("bytes", " bytes of")):
+        told = (f"{n:,}{unit} {name}" for name, n in facts[group].items())
+        click.echo("  " + ", ".join(told))
 
 
 @sag.command()

@@ -166,3 +166,37 @@ def test_representations_are_stable_and_escaped(ws: Any) -> None:
     assert repr(entities).endswith("in every run, 0 merged)")
     ws.add({"task_id": "h", "steps": [step("ls", "<b>.py x/<script>.py")]})
     assert "<script>" not in Entities(ws.sql, ws.store)._repr_html_()
+
+
+def test_what_another_process_decided_counts_before_a_merge(ws: Any) -> None:
+    mine = ws.entities()
+    assert not mine.canonical()
+    ws.entities().merge("RefusedError", "shop.faults.RefusedError", by="bob")
+    with pytest.raises(UsageError, match="one entity already"):
+        mine.merge("shop.faults.RefusedError", "RefusedError", by="ann")
+
+
+def test_a_file_that_no_run_names_without_its_root_can_be_found() -> None:
+    with sag.open(":memory:") as ws:
+        ws.add(
+            {
+                "task_id": "t",
+                "steps": [
+                    {"action": "cat /srv/x/a/b.py /srv/x/q/e.py", "observation": "a/b.py q/e.py"},
+                    {"action": "cat d.py", "observation": "/srv/x/a/d.py"},
+                ],
+            }
+        )
+        entities = ws.entities()
+        pair = entities.merge_candidates().query("why == 'base name'").iloc[0]
+        assert (pair.source, pair.target) == ("File||d.py", "File||a/d.py")
+        assert entities.find("a/d.py") == "File||a/d.py"
+        assert entities.mentions("File||a/d.py")["entity_id"].tolist() == ["File||/srv/x/a/d.py"]
+        entities.merge(pair.source, pair.target, by="ann")
+        assert "File||d.py" not in set(entities.table_["entity_id"])
+
+
+@pytest.mark.parametrize("name", ["\ud800", "\x00", "'; drop table events; --", ""])
+def test_hostile_names_are_only_unknown(ws: Any, name: str) -> None:
+    with pytest.raises(MissingDataError, match="no entity"):
+        ws.entities().find(name)

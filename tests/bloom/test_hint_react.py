@@ -48,7 +48,6 @@ def test_the_next_run_is_told_first_and_its_provenance_says_so():
         react(Scripted(script()), [lookup], "How many?", store=ws, run="run-1")
         hint = ws.hint("run-1")
         react(Scripted(answer), [lookup], "And now?", store=ws, run="run-2", hint=hint)
-        ws.store.append(hint.event("run-2"))
         first = heard[0][0]
         assert (first.role, first.content) == ("system", str(hint))
         run = ws.provenance("run-2")

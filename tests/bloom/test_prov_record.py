@@ -8,14 +8,18 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import astuple
 
 from sag_research.bloom import (
+    PROV_FORMATS,
     Named,
     Observation,
     Recorder,
     RunProvenance,
     Thought,
     TraceItem,
+    provenance_text,
+    read_quads,
     run_provenance,
     trace_items,
 )
@@ -31,7 +35,7 @@ from sag_research.bloom._prov_terms import (
 )
 from sag_research.errors import UsageError
 from sag_research.log import SQLiteEventStore
-from sag_research.model import WORKSPACE_RUN, Call, Event, Run, Step
+from sag_research.model import WORKSPACE_RUN, Call, Entity, Event, Run, Step
 from sag_research.runtime import ReactiveRuntime
 from tests.bloom.prov_sample import (
     ERROR,
@@ -397,3 +401,117 @@ def test_an_answer_after_a_fork_comes_from_what_the_parent_saw():
     derived = alone.traces.match(content_node("r4", 4), prov("wasDerivedFrom"))
     assert [q.object for q in derived] == [content_node("r1", 2)]
     assert alone.validate().ok
+
+
+# ---- what others write
+
+
+@pytest.mark.parametrize("started", [1.7e12, -1e12, 9e9, 0.0])
+def test_a_clock_of_another_unit_costs_the_time_alone(started):
+    store = SQLiteEventStore(":memory:")
+    store.create_run(Run(run_id="r1"))
+    payload = {"thought": "look", "started": started}
+    store.append(Event(run_id="r1", type="agent.step", payload=payload))
+    provenance = run_provenance(store, "r1")
+    assert provenance.validate().ok
+    told = provenance.traces.ask(predicate=prov("startedAtTime"))
+    assert told == (started in (9e9, 0.0))
+
+
+@pytest.mark.parametrize("sources", [5, "a", {"a": 1}, None, ["a", 3]])
+def test_evidence_may_name_its_sources_wrongly(sources):
+    store = SQLiteEventStore(":memory:")
+    store.create_run(Run(run_id="r1"))
+    payload = {"name": "e", "kind": "evidence", "sha256": "00", "derived_from": sources}
+    store.append(Event(run_id="r1", type="evidence.recorded", payload=payload))
+    provenance = run_provenance(store, "r1")
+    assert provenance.validate().ok
+    derived = list(provenance.traces.match(None, prov("wasDerivedFrom")))
+    assert len(derived) == (sources == ["a", 3])
+
+
+def test_evidence_that_is_recorded_again_was_made_once():
+    store = SQLiteEventStore(":memory:")
+    store.create_run(Run(run_id="r1"))
+    told = {"name": "e", "kind": "receipt", "sha256": "00"}
+    for number in range(2):
+        payload = {"thought": f"look {number}"}
+        store.append(Event(run_id="r1", type="agent.step", payload=payload))
+        store.append(Event(run_id="r1", type="evidence.recorded", payload=told))
+    provenance = run_provenance(store, "r1")
+    assert provenance.validate().ok
+    made = [
+        quad.object
+        for quad in provenance.traces.match(None, prov("wasGeneratedBy"))
+        if provenance.traces.ask(quad.subject, sag("sha256"))
+    ]
+    assert made == [step_node("r1", 0)]
+
+
+def test_a_run_names_the_document_that_it_carries_out():
+    store = SQLiteEventStore(":memory:")
+    for run_id, name in (("r1", "urn:example:dag"), ("r2", "no iri <>"), ("r3", 7)):
+        store.create_run(Run(run_id=run_id, agent="a", config={"document": name}))
+        store.append(Event(run_id=run_id, type="agent.step", payload={"thought": "x"}))
+        provenance = run_provenance(store, run_id)
+        assert provenance.validate().ok
+        plans = provenance.sparql(
+            "SELECT ?run ?plan { ?run prov:qualifiedAssociation ?a . ?a prov:hadPlan ?plan ;"
+            " prov:agent ?who . ?plan a prov:Plan }"
+        )
+        wanted = [["urn:sag:run:r1", "urn:example:dag"]] if run_id == "r1" else []
+        assert plans.values.tolist() == wanted
+        for format in PROV_FORMATS:
+            text = provenance_text(provenance.quads(), format)
+            assert set(read_quads(text, format)) == set(provenance.quads())
+
+
+# ---- merges of entities
+
+
+def merged(store, type, source, target):
+    payload = {
+        "source": "|".join(astuple(source)),
+        "target": "|".join(astuple(target)),
+        "by": "ann",
+    }
+    return store.append(Event(run_id=WORKSPACE_RUN, type=type, payload=payload))
+
+
+MERGES = "SELECT ?a ?b { ?a sag:mergedInto+ ?b ; prov:alternateOf ?any } ORDER BY ?a ?b"
+
+
+def test_merges_are_links_that_can_be_undone():
+    store, other = full_log(), Entity("Error", "", "OtherError")
+    live = Recorder(store, mentions=mentions)
+    live.catch_up()
+    merged(store, "entity.merged", ERROR, other)
+    merged(store, "entity.merged", other, Entity("Error", "", "Third"))
+    merged(store, "entity.merged", Entity("Error", "", "Third"), ERROR)  # a circle, by others
+    live.catch_up()
+    assert len(live.traces.sparql(MERGES)) == 9
+    for source in (Entity("Error", "", "Third"), other):
+        live.apply(merged(store, "entity.split", source, ERROR))
+    found = live.traces.sparql(MERGES).values.tolist()
+    assert found == [[entity_node(ERROR).value, entity_node(other).value]]
+    later = Recorder(store, mentions=mentions)
+    later.catch_up()
+    live.catch_up()
+    assert set(live.traces) == set(later.traces)
+
+
+def test_a_runs_own_quads_hold_the_merges_of_what_it_names():
+    store, other = full_log(), Entity("Error", "", "OtherError")
+    merged(store, "entity.merged", ERROR, other)
+    merged(store, "entity.merged", other, Entity("Error", "", "Third"))
+    merged(store, "entity.merged", Entity("File", "", "a.py"), Entity("File", "", "b.py"))
+    store.append(
+        Event(run_id=WORKSPACE_RUN, type="entity.merged", payload={"source": "x", "target": "y|z"})
+    )
+    provenance = run_provenance(store, "r1", mentions=mentions)
+    links = {q.subject for q in provenance.quads() if q.predicate == sag("mergedInto")}
+    assert links == {entity_node(ERROR), entity_node(other)}
+    assert provenance.validate().ok
+    for format in PROV_FORMATS:
+        text = provenance_text(provenance.quads(), format)
+        assert set(read_quads(text, format)) == set(provenance.quads())

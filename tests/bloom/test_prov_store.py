@@ -119,6 +119,13 @@ def test_text_comes_into_a_query_by_substitution_only():
         "SELECT * { service\n<http://127.0.0.1:9/> { ?a ?b ?c } }",
         "SELECT * { ?a ?b '#' . SERVICE SILENT ?a { ?a ?b ?c } }",
         "SELECT * { FILTER(1 < 2) SERVICE <http://127.0.0.1:9/> { } }",
+        # what looks like a comment, a string or another word, and is none to the query's parser
+        "SELECT * { # \rSERVICE <http://127.0.0.1:9/> { ?a ?b ?c } }",
+        r"SELECT * { OPTIONAL { ?a ?b id:o\'x } SERVICE <urn:x> { ?a ?b ?c } ?a ?b 'y' }",
+        "SELECT * { OPTIONAL { ?a ?b id:o\\#x } SERVICE <urn:x> { ?a ?b ?c }\n }",
+        "SELECT * { OPTIONAL { ?a ?b 0SERVICE<http://127.0.0.1:9/> { ?a ?b ?c } } }",
+        "PREFIX : <urn:x> PREFIX service: <urn:x> SELECT * { service:x { ?a ?b ?c } }",
+        "SELECT * { ?a ?b <urn:a'\u00a0> . SERVICE <urn:x> { ?a ?b ?c } ?a ?b <urn:b'> }",
     ],
 )
 def test_no_query_asks_another_machine(query, traces):
@@ -131,6 +138,18 @@ def test_what_is_no_query_is_refused(query, traces):
     with pytest.raises(QueryError):
         traces.sparql(query)
     assert len(traces) == 3
+
+
+def test_columns_of_numbers_have_their_type(traces):
+    found = traces.sparql(
+        "SELECT * { VALUES (?n ?x ?t ?gap ?huge) { (1 1.5 true 1 1000000000000000000000)"
+        " (2 2.5 false UNDEF 1) } }"
+    )
+    kinds = {name: str(kind) for name, kind in found.dtypes.items()}
+    assert kinds == {
+        "n": "int64", "x": "float64", "t": "bool", "gap": "object", "huge": "object"
+    }  # fmt: skip
+    assert found["huge"].tolist() == [10**21, 1]
 
 
 def test_service_may_be_the_name_of_something(traces):
