@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 import msgspec
 
 from sag_research._text import clip, visible
-from sag_research.deadend import fork_point
 from sag_research.errors import UsageError
 from sag_research.log import SQLiteEventStore
 from sag_research.model import WORKSPACE_RUN, Event, Run
@@ -363,6 +362,8 @@ def _leave(setup: _Setup, run_id: str, number: int, ctx: _Watched) -> str:
 
 def _where(monitor: Watch, n_steps: int, rules: BacktrackPolicy) -> tuple[int | None, int | None]:
     """Find where the risk rose, and the step to go back to; None: the beginning."""
+    from sag_research.deadend import fork_point  # scikit-learn takes seconds to import
+
     change, stable = fork_point([one.risk for one in monitor.verdicts_], monitor.tokens_)
     fixed = n_steps - 1 - rules.back
     if rules.where == "start":

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
-from typing import Any, Final, NamedTuple, get_type_hints
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_type_hints
 
 import msgspec
-from jsonschema import SchemaError, ValidationError
-from jsonschema.validators import validator_for
-from referencing import Registry
 
 from sag_research._text import clip, repair
 from sag_research.errors import UsageError
+
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
 
 __all__ = ["Signature", "annotated", "checked_schema", "problems", "signature_of"]
 
@@ -22,7 +22,6 @@ _LONGEST: Final = 200
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _REST: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 """Parameters that are not offered to a model."""
-_OFFLINE: Final[Registry[Any]] = Registry()  # the validator's own would fetch over the network
 
 
 def checked_schema(schema: object, what: str) -> dict[str, Any]:
@@ -33,6 +32,9 @@ def checked_schema(schema: object, what: str) -> dict[str, Any]:
     UsageError
         If it is no JSON schema, or refers to something outside itself.
     """
+    from jsonschema import SchemaError  # takes a second to import, and few runs need it
+    from jsonschema.validators import validator_for
+
     if not isinstance(schema, dict):
         raise UsageError(f"{what} is no JSON schema", why=f"it is a {type(schema).__name__}")
     try:
@@ -67,12 +69,22 @@ def problems(schema: Mapping[str, Any], value: Any) -> tuple[str, ...]:
     >>> problems({"type": "array", "items": {"type": "integer"}}, [1, "two"])
     ("$[1]: 'two' is not of type 'integer'",)
     """
-    validator = validator_for(schema)(schema, registry=_OFFLINE)
+    from jsonschema.validators import validator_for
+
+    validator = validator_for(schema)(schema, registry=_offline())
     try:
         found = sorted(validator.iter_errors(value), key=_place)
     except RecursionError:
         return ("$: it is nested too deeply to be checked",)
     return tuple(f"{_place(e)}: {clip(repair(e.message), _LONGEST)}" for e in found[:_SHOWN])
+
+
+@cache
+def _offline() -> Any:
+    """Return a registry that finds nothing; the validator's own would fetch over the network."""
+    from referencing import Registry
+
+    return Registry()
 
 
 def _place(error: ValidationError) -> str:

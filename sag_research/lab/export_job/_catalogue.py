@@ -9,8 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-import jsonschema
-
 from sag_research._text import clip
 from sag_research.lab.export_job.request import TaskRequest
 from sag_research.llm import Tool, ToolCall
@@ -56,6 +54,8 @@ def why_refused(calls: Sequence[ToolCall], request: TaskRequest) -> str:
     Nothing is dispatched of a batch that names an unknown tool, a wrong job, an argument too
     many, or one call id twice.
     """
+    import jsonschema  # takes a second to import, and looking at runs needs none
+
     schemas = {tool.name: tool.parameters for tool in catalogue(request)}
     ids = [call.id for call in calls if call.id]
     if len(ids) != len(set(ids)):
