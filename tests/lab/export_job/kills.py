@@ -17,6 +17,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, NoReturn
 
+import jsonschema  # noqa: F401 - so that not every fork imports it anew
+
 from sag_research.errors import Caught
 from sag_research.lab.export_job import Careful, ExportJobWorld, TaskRequest, run_task, spent
 from sag_research.lab.export_job import _evidence as evidence
