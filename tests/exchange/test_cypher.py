@@ -11,7 +11,10 @@ import shutil
 import subprocess
 import tracemalloc
 from collections import Counter
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from click.testing import CliRunner
@@ -364,10 +367,21 @@ def statements(path):
     return [one.strip().rstrip(";") for one in "\n".join(lines).split(";\n") if one.strip()]
 
 
+def embedded_database() -> ModuleType:
+    """Load the embedded database, after the local model's engine where that is installed.
+
+    The other way round, loading the engine ends the process with ``std::bad_alloc``.
+    """
+    if find_spec("xllamacpp") is not None:
+        import_module("xllamacpp")
+    module: ModuleType = pytest.importorskip("ladybug")
+    return module
+
+
 @pytest.fixture(scope="module")
 def loaded(ws, tmp_path_factory):
     """The folder with all runs, hidden ones too, and a function that asks the graph in it."""
-    ladybug = pytest.importorskip("ladybug")
+    ladybug = embedded_database()
     folder = tmp_path_factory.mktemp("graph")
     report = export_cypher(ws, folder, texts=True, hidden=True)
     with (
@@ -542,7 +556,7 @@ def test_a_failed_export_leaves_the_earlier_one(ws, tmp_path):
 
 
 def test_the_examples_of_the_page_run(ws, tmp_path, monkeypatch):
-    pytest.importorskip("ladybug")
+    embedded_database()
     monkeypatch.chdir(tmp_path)
     page = PAGE.read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
