@@ -6,7 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -16,6 +16,7 @@ import msgspec
 from sag_research.errors import FormatError, UsageError
 from sag_research.ingest._account import Account
 from sag_research.ingest._apply import apply_labels
+from sag_research.ingest._archives import opened
 from sag_research.ingest._clean import clean
 from sag_research.ingest._copies import hide_copies
 from sag_research.ingest._events import read_run, run_id_of, write_run
@@ -57,7 +58,8 @@ def ingest(
     ----------
     store : SQLiteEventStore
     paths : iterable of path-like
-        Files, or folders walked to their end. Hidden files are left out.
+        Files, or folders walked to their end. Hidden files are left out. Archives (zip, tar) are
+        read as the folders that they hold.
     labels : path-like or Labels, optional
         What :func:`read_labels` reads, or has read; recorded for the runs of these files, those
         included that were in the log before.
@@ -99,17 +101,28 @@ def ingest(
     if jobs < 1:
         raise UsageError(f"{jobs} jobs", fix="1 or more; 1 reads in this process")
     paths = list(paths)
-    found = list(find(paths, None if store.path == ":memory:" else Path(store.path)))
-    if labels is not None and not isinstance(labels, Labels):
-        labels = read_labels(labels)
-    rules = Rules(format, _HELD_BYTES)
+    with ExitStack() as held:
+        own = None if store.path == ":memory:" else Path(store.path)
+        found = list(opened(find(paths, own), held))
+        if labels is not None and not isinstance(labels, Labels):
+            labels = read_labels(labels)
+        how = _How(Rules(format, _HELD_BYTES), formats, jobs, recheck, progress)
+        return _ingest(store, paths, found, labels, how)
+
+
+def _ingest(
+    store: SQLiteEventStore,
+    paths: Sequence[str | os.PathLike[str]],
+    found: Sequence[Found],
+    labels: Labels | None,
+    how: _How,
+) -> IngestReport:
+    rules, formats = how.rules, how.formats
     account = Account(store, lambda one: _read_here(one, source_of(one), rules, formats, _is_new))
     account.report.notes += formats.tell()
     before = store.last_seq()
     memory = Unchanged(store)
-    any_read = _take_all(
-        store, account, found, _How(rules, formats, jobs, recheck, progress), memory
-    )
+    any_read = _take_all(store, account, found, how, memory)
     report = account.report
     if any_read:  # before labels: they are about one of several copies
         report.copies = hide_copies(store, account.sources)

@@ -80,7 +80,7 @@ def refusals(refused: list[tuple[str, str]], runs: int) -> str:
 def unclaimed(source: Source) -> str:
     """Say why no format takes a file."""
     if source.head.startswith(_ZIP):
-        return "a zip archive: unpack it, then ingest the folder"
+        return "a zip archive under another name: end its name in .zip"
     if is_parquet(source.head):
         names = ", ".join(columns_of(source.head, source.path) or ())
         return f"a Parquet table that no format claims (columns: {clip(names, _REASON)})"

@@ -157,7 +157,7 @@ class Source:
     def beginning(self, size: int) -> _Bytes:
         """Return the first bytes, so many or a few more; the rest is not read."""
         found: list[_Bytes] = []
-        for chunk in self._chunks():
+        for chunk in self.chunks():
             found.append(chunk)
             size -= len(chunk)
             if size <= 0:
@@ -182,7 +182,7 @@ class Source:
 
     def _read_through(self) -> str:
         digest, kept, size, line = hashlib.sha256(), list[_Bytes](), 0, 0
-        for chunk in self._chunks():
+        for chunk in self.chunks():
             digest.update(chunk)
             if size < HEAD_BYTES or size + len(chunk) <= _KEEP:
                 kept.append(chunk)
@@ -201,16 +201,17 @@ class Source:
 
     def _again(self) -> Iterator[_Bytes]:
         digest = hashlib.sha256()
-        for chunk in self._chunks():
+        for chunk in self.chunks():
             digest.update(chunk)
             yield chunk
         if digest.hexdigest() != self._digest:
             raise FormatError("the file changed while it was read", fix="ingest it again")
 
-    def _chunks(self) -> Iterator[_Bytes]:
+    def chunks(self) -> Iterator[_Bytes]:
+        """Yield the content in parts, unpacked, without keeping it."""
         for path in self.members:
             yield os.fsencode(path.name) + b"\n"
-            yield from Source(path)._chunks()
+            yield from Source(path).chunks()
             yield b"\n"
         if not self.members:
             yield from self._file_chunks()

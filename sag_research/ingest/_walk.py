@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from sag_research.errors import UsageError
 from sag_research.ingest._members import is_repeated, members_of
 
-__all__ = ["Found", "find"]
+__all__ = ["Found", "find", "walk_folder"]
 
 LOG_NAME: Final = "log.sqlite"
 _WAREHOUSE: Final = "warehouse"
@@ -68,6 +68,11 @@ def find(paths: Iterable[str | os.PathLike[str]], own: Path | None = None) -> It
             )
         _refuse_workspace(path, own)
     return _find(given, None if own is None else own.absolute())
+
+
+def walk_folder(folder: Path) -> Iterator[Found]:
+    """Yield every file in a folder, in a fixed order; see :func:`find`."""
+    return _walk(folder, folder, None, set())
 
 
 def _refuse_workspace(path: Path, own: Path | None) -> None:

@@ -532,9 +532,9 @@ def test_archives_are_told_from_other_files(store, tmp_path):
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w") as archive:
         archive.writestr("notes.txt", "x")
-    path = write(tmp_path / "log.zip", data.getvalue())
-    reason = "a zip archive: unpack it, then ingest the folder"
-    assert ingest(store, [path]).rejected == [("log.zip", reason)]
+    path = write(tmp_path / "log.data", data.getvalue())
+    reason = "a zip archive under another name: end its name in .zip"
+    assert ingest(store, [path]).rejected == [("log.data", reason)]
 
 
 def test_a_folder_without_a_trajectory_gets_a_hint(store, tmp_path):
