@@ -121,3 +121,39 @@ def copies(
     for note in notes:
         click.echo(f"note: {cell_text(note, 300)}", err=True)
     print_table(columns, rows)
+
+
+@sag.command()
+@click.argument("others", nargs=-1, required=True, metavar="WORKSPACE...")
+@with_workspace
+@with_json
+def merge(others: tuple[str, ...], workspace: str | None, as_json: bool) -> int:
+    """Take over the runs of other workspaces; they are only read."""
+    for other in others:
+        if not Path(other).exists():
+            raise UsageError(f"{other} does not exist", fix="name the folder of a workspace")
+    with open_workspace(workspace, create=True) as ws:
+        report = ws.merge(*others)
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        _print_merge(report)
+    return 0 if report.is_whole else REJECTED
+
+
+sag.add_command(merge, "import")
+
+
+def _print_merge(report: Any) -> None:
+    click.echo(repr(report))
+    for path, log in report.logs.items():
+        names = ("copied", "extended", "known", "conflicts", "refused")
+        counts = ", ".join(f"{len(getattr(log, name))} {name}" for name in names)
+        click.echo(f"  {cell_text(path, 80)}: {counts}; {log.facts} facts about runs")
+        for title, items in (("conflict", log.conflicts), ("refused", log.refused)):
+            print_reasons(title, items)
+    for one in report.disagreements:
+        says = f"{one.source} says {one.here} here and {one.there} there"
+        click.echo(f"  disagreement: {cell_text(one.run, 80)}: {cell_text(says, 120)}")
+    for note in report.notes:
+        click.echo(f"  note: {cell_text(note, 200)}")

@@ -76,7 +76,8 @@ class Account:
 
     def _remember(self, said: SourceRead) -> None:
         self.sources.append(said)
-        self._said[said.root, said.path] = _Said(said.digest, said.status, said.reason)
+        if said.log is None:  # else the path is one of another machine
+            self._said[said.root, said.path] = _Said(said.digest, said.status, said.reason)
         if said.status == "ingested" and said.digest:
             self._first.setdefault(said.digest, (said.path, said.format or ""))
 

@@ -278,7 +278,7 @@ class _Look:
     def overwritten(self) -> Iterator[tuple[str, str]]:
         """Yield runs whose file was read again with another content, and what stands there now."""
         held = [said for said in self._sources if said.source_id and said.status in _HELD]
-        now = {(said.root, said.path): said.source_id for said in held}
+        now = {(said.log, said.root, said.path): said.source_id for said in held}
         current = set(now.values())
         gone = {said.source_id: said for said in held if said.source_id not in current}
         if not gone:
@@ -288,7 +288,7 @@ class _Look:
             if run.source_id is not None:
                 by_source[run.source_id][run.task_id, _record(run.run_id)] = run.run_id
         for source_id, said in gone.items():
-            later = by_source[now[said.root, said.path] or ""]
+            later = by_source[now[said.log, said.root, said.path] or ""]
             for key, run_id in by_source[source_id or ""].items():
                 state = self._state.get(run_id)
                 if key in later and (state is None or state.hidden):

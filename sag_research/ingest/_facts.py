@@ -32,6 +32,8 @@ class SourceRead(msgspec.Struct):
     source_id: str | None = None
     format: str | None = None
     reason: str | None = None
+    log: str | None = None
+    """Id of the log from which this was taken over; its folder may be another machine's."""
     sketches: dict[str, str] = {}
     """What the source's runs did, in short, by run; see :func:`hide_copies`."""
 

@@ -15,6 +15,7 @@ from sag_research.log._calls import (
     record_call,
 )
 from sag_research.log._canonical import marked_digest
+from sag_research.log._merge import MergedRuns, merge_log
 from sag_research.log._prepared import (
     PreparedEvent,
     PreparedRun,
@@ -57,6 +58,9 @@ __all__ = [  # noqa: RUF022
     "prepare_event",
     "prepare_run",
     "writing_runs",
+    # other logs
+    "MergedRuns",
+    "merge_log",
     # documents
     "canonical_digest",
     "document_digest",

@@ -19,7 +19,7 @@ from sag_research.model import WORKSPACE_RUN, Event
 if TYPE_CHECKING:
     from sag_research.log._store import SQLiteEventStore
 
-__all__ = ["Redaction", "redact", "redactions", "tell_redacted"]
+__all__ = ["Redaction", "load_text", "reached", "redact", "redactions", "tell_redacted"]
 
 REDACTED: Final = "body.redacted"
 _DIGEST: Final = re.compile(rb'"([0-9a-f]{64})"')
@@ -107,7 +107,7 @@ def redactions(db: sqlite3.Connection, after: int = 0) -> Iterator[_Told]:
     """Read what was redacted, off the workspace's events beyond a position."""
     for pos, body in db.execute(_REDACTIONS, (WORKSPACE_RUN, after, REDACTED)):
         try:
-            told = canonical.decode(body, lambda digest: _load(db, digest) or b"")
+            told = canonical.decode(body, lambda digest: load_text(db, digest) or b"")
         except (ValueError, msgspec.DecodeError):
             continue  # it says nothing that can be read; `verify` finds its digest broken
         run_id, position = told.get("run"), told.get("position")
@@ -122,20 +122,20 @@ def _parted(db: sqlite3.Connection, seq: int, body: bytes) -> tuple[set[bytes], 
     may refer to others in turn. No index is kept of that, so all bodies are looked through.
     """
     mine: set[bytes] = set()
-    for found in _reached(db, [body]):
+    for found in reached(db, [body]):
         mine |= found
-    mine = {digest for digest in mine if _load(db, digest) is not None}
+    mine = {digest for digest in mine if load_text(db, digest) is not None}
     kept: set[bytes] = set()
     if mine:
         others = "SELECT body FROM events WHERE seq <> ? AND length(body) > 64"
-        for found in _reached(db, (row[0] for row in db.execute(others, (seq,)))):
+        for found in reached(db, (row[0] for row in db.execute(others, (seq,)))):
             kept |= found & mine
             if len(kept) == len(mine):
                 break
     return mine - kept, kept
 
 
-def _reached(db: sqlite3.Connection, bodies: Iterable[bytes]) -> Iterator[set[bytes]]:
+def reached(db: sqlite3.Connection, bodies: Iterable[bytes]) -> Iterator[set[bytes]]:
     """Give the digests that bodies name, and then those that the documents among them name."""
     seen: set[bytes] = set()
     todo: list[bytes] = []
@@ -149,7 +149,7 @@ def _reached(db: sqlite3.Connection, bodies: Iterable[bytes]) -> Iterator[set[by
 
     yield from map(look, bodies)
     while todo:
-        if (document := _load(db, todo.pop())) is not None and _is_object(document):
+        if (document := load_text(db, todo.pop())) is not None and _is_object(document):
             yield look(document)
 
 
@@ -163,7 +163,7 @@ def _is_object(data: bytes) -> bool:
     return True
 
 
-def _load(db: sqlite3.Connection, digest: bytes) -> bytes | None:
+def load_text(db: sqlite3.Connection, digest: bytes) -> bytes | None:
     query = "SELECT enc, size, data FROM blobs WHERE digest = ?"
     row = db.execute(query, (digest,)).fetchone()
     if row is None or row[2] is None:

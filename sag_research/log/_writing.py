@@ -29,6 +29,7 @@ __all__ = [
     "find_tip",
     "insert_rows",
     "insert_run",
+    "name_number",
     "row_of_prepared",
 ]
 
@@ -206,9 +207,11 @@ def _row(store: SQLiteEventStore, event: Event, content: shape.Content, tip: Tip
     if cause is not None and not (type(cause) is int and 1 <= cause < pos):
         raise BadPayloadError("cause", f"{cause!r} is no position before {pos}")
     name, actor, known = event.type, event.actor, store._names
-    type_id = (known.get(name) if type(name) is str else None) or _name(store, name, "type")
-    actor_id = (known.get(actor) if type(actor) is str else None) or _name(store, actor, "actor")
-    frame_id = None if frame is None else _name(store, frame, "frame")
+    type_id = (known.get(name) if type(name) is str else None) or name_number(store, name, "type")
+    actor_id = (known.get(actor) if type(actor) is str else None) or name_number(
+        store, actor, "actor"
+    )
+    frame_id = None if frame is None else name_number(store, frame, "frame")
     body, _, ts_ns, started, seconds = content
     body_digest = canonical.body_digest(body)
     digest = canonical.chain(tip.digest, name, actor, cause, body_digest)
@@ -224,8 +227,8 @@ def row_of_prepared(
 ) -> Row:
     """Make the row of an event whose body was encoded and digested before."""
     known, body_digest, ts_ns = store._names, event.digest, time.time_ns()
-    type_id = known.get(event.type) or _name(store, event.type, "type")
-    actor_id = known.get(event.actor) or _name(store, event.actor, "actor")
+    type_id = known.get(event.type) or name_number(store, event.type, "type")
+    actor_id = known.get(event.actor) or name_number(store, event.actor, "actor")
     digest = canonical.chain(tip.digest, event.type, event.actor, cause, body_digest)
     seal = canonical.seal(tip.seal, digest, (ts_ns, event.started, event.seconds, None))
     row = (tip.run, tip.pos + 1, type_id, actor_id, ts_ns, event.body, body_digest, digest, seal)
@@ -261,7 +264,8 @@ def find_tip(store: SQLiteEventStore, run_id: str) -> Tip:
     return tip
 
 
-def _name(store: SQLiteEventStore, name: str, field: str) -> int:
+def name_number(store: SQLiteEventStore, name: str, field: str = "name") -> int:
+    """Return the number of a type, an actor or a frame; a new one gets the next."""
     number = store._names.get(name) if type(name) is str else None
     if number is None:
         if not shape.is_clean(name) or not name:

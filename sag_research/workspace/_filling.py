@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sag_research.errors import UsageError
 from sag_research.ingest import (
@@ -23,6 +23,9 @@ from sag_research.ingest.registry import public_set
 from sag_research.lab import record_outcome
 from sag_research.model import Outcome, OutcomeName
 from sag_research.workspace._base import Base
+
+if TYPE_CHECKING:
+    from sag_research.exchange import MergeReport
 
 __all__ = ["Filling"]
 
@@ -78,6 +81,26 @@ class Filling(Base):
         except OSError as error:  # the runs are in the log; only the projection is behind
             warnings.warn(f"the warehouse could not be written: {error}", stacklevel=2)
         self.store.checkpoint()
+        return report
+
+    def merge(self, *others: str | PathLike[str]) -> MergeReport:
+        """Take over the runs of other workspaces, with what was said of them.
+
+        Parameters
+        ----------
+        *others : path-like
+            Their folders; they are only read.
+
+        Returns
+        -------
+        MergeReport
+            Runs copied, extended, known, in conflict and refused; sources that contradict each
+            other; and runs that are now here twice, of which one is hidden.
+        """
+        from sag_research.exchange import merge
+
+        report = merge(self.store, others)
+        self.sync()
         return report
 
     def load_public(
