@@ -2,6 +2,7 @@
 
 from sag_research.cli import (  # noqa: F401  # each adds its commands to the group
     _agent,
+    _annotate,
     _branch,
     _datasets,
     _deadend,

@@ -1,5 +1,6 @@
 """At which step a run was lost: prefixes, estimators of failure, alarms and their evaluation."""
 
+from sag_research.deadend._agreement import Agreement, Kappa, agreement, cohen_kappa
 from sag_research.deadend._alarm import Alarm, SmallSampleWarning
 from sag_research.deadend._backtest import Backtest, backtest
 from sag_research.deadend._backtest_run import BASELINES
@@ -8,6 +9,8 @@ from sag_research.deadend._changepoint import StepSets, calibrate_steps
 from sag_research.deadend._cohort import read_prefixes
 from sag_research.deadend._compare import Comparison, compare, pass_at_k
 from sag_research.deadend._crossfit import OutOfFold, cross_fit
+from sag_research.deadend._entity_rule import EntityRuleWatch
+from sag_research.deadend._forkset import ForkSet, calibrate_forks
 from sag_research.deadend._index import PrefixIndex
 from sag_research.deadend._intervene import break_even, pilot
 from sag_research.deadend._locate import Where, fork_point, locate
@@ -32,10 +35,14 @@ from sag_research.deadend._step import SeenStep, prefixes_of_steps
 __all__ = [
     "BASELINES",
     "MODELS",
+    "Agreement",
     "Alarm",
     "Backtest",
     "Comparison",
     "DeadEndMonitor",
+    "EntityRuleWatch",
+    "ForkSet",
+    "Kappa",
     "LeakWarning",
     "Looks",
     "OutOfFold",
@@ -50,11 +57,14 @@ __all__ = [
     "Stream",
     "Verdict",
     "Where",
+    "agreement",
     "auroc",
     "backtest",
     "beta_interval",
     "break_even",
+    "calibrate_forks",
     "calibrate_steps",
+    "cohen_kappa",
     "compare",
     "cross_fit",
     "cumulative_incidence",

@@ -16,6 +16,7 @@ from sag_research.errors import MissingDataError
 if TYPE_CHECKING:
     import pandas as pd
 
+    from sag_research.deadend._entity_rule import EntityRuleStream
     from sag_research.deadend._step import SeenStep
 
 __all__ = [
@@ -345,6 +346,8 @@ class EntityRuleRisk(RiskModel):
 
     name = "sag-entity-rule"
     CHUNK = 512
+    from_texts_: bool = False
+    """Whether names in texts stand for entities."""
 
     def __init__(self, threshold: float = 0.75, shared: int = 2) -> None:
         self.threshold = threshold
@@ -352,6 +355,7 @@ class EntityRuleRisk(RiskModel):
 
     def _fit(self, prefixes: Prefixes, looks: Looks, failed: Floats, weight: Floats) -> None:
         _, _, names = _entities(prefixes.table)
+        self.from_texts_ = stand_in(prefixes.table)
         last = Looks(np.arange(len(prefixes)), prefixes.n_steps)
         whole = _named(prefixes, last, np.arange(len(names)), len(names))
         used = np.flatnonzero(np.asarray(whole.sum(axis=0)).ravel())
@@ -382,6 +386,13 @@ class EntityRuleRisk(RiskModel):
         n, bad = self.matches(prefixes, looks)
         return np.where(n > 0, bad / np.maximum(n, 1), self.base_rate_)
 
+    def begin(self, scope: str = "") -> EntityRuleStream:
+        """Return a follower of one new run; `scope` is its repository, part of files' identity."""
+        from sag_research.deadend._entity_rule import EntityRuleStream
+
+        self._check_fitted()
+        return EntityRuleStream(self, scope)
+
     def native_alarm(self, prefixes: Prefixes, looks: Looks) -> Flags:
         """Return where the rule itself stops a run, shape (n_looks,)."""
         self._check_fitted()
@@ -407,12 +418,14 @@ class EntityRuleRisk(RiskModel):
             "indices": self.whole_.indices,
             "failed_runs": self.failed_runs_,
         }
-        return arrays, {"names": list(self.names_), "run_ids": list(self.run_ids_)}
+        meta = {"names": list(self.names_), "run_ids": list(self.run_ids_)}
+        return arrays, meta | {"from_texts": self.from_texts_}
 
     def _restore(self, arrays: Arrays, meta: dict[str, Any]) -> None:
         from scipy.sparse import csr_matrix
 
         self.names_, self.run_ids_ = tuple(meta["names"]), tuple(meta["run_ids"])
+        self.from_texts_ = bool(meta.get("from_texts", False))
         self.failed_runs_ = arrays["failed_runs"]
         ones = np.ones(len(arrays["indices"]), dtype=np.int32)
         shape = (len(self.run_ids_), len(self.names_))
@@ -425,9 +438,14 @@ def _entities(table: StepTable) -> Entities:
             "model 'sag-entity-rule' reads the entities that steps mention, and there are none",
             fix="make the cohort with entities=True, or choose another model",
         )
-    if len(table.entities[1]) or not table.has_text:
+    if not stand_in(table):
         return table.entities
     return table.memo("names in texts", lambda: _names_in_texts(table))
+
+
+def stand_in(table: StepTable) -> bool:
+    """Tell whether names in texts stand for entities: no step mentions any, and there are texts."""
+    return table.has_text and (table.entities is None or not len(table.entities[1]))
 
 
 def _names_in_texts(table: StepTable) -> Entities:
@@ -436,10 +454,15 @@ def _names_in_texts(table: StepTable) -> Entities:
     ids: list[int] = []
     offsets = [0]
     for texts in zip(table.text("action"), table.text("observation"), strict=True):
-        found = {name for text in texts for name in NAME.findall(text[:SCAN])}
+        found = names_in(texts)
         ids += [place.setdefault(name, len(place)) for name in sorted(found)]
         offsets.append(len(ids))
     return np.array(offsets, dtype=np.int64), np.array(ids, dtype=np.int32), tuple(place)
+
+
+def names_in(texts: Sequence[str]) -> set[str]:
+    """Return the capitalised words and the identifiers of some texts."""
+    return {name for text in texts for name in NAME.findall(text[:SCAN])}
 
 
 def _named(prefixes: Prefixes, looks: Looks, column: Ints, width: int) -> Any:

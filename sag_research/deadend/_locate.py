@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from sag_research.deadend._alarm import Alarm
+    from sag_research.deadend._forkset import ForkSet
 
 __all__ = [
     "Divergence",
@@ -274,7 +275,9 @@ def is_stable(token: str) -> bool:
     return result not in FAULTS and not (result == "none" and verb in ACTS)
 
 
-def fork_point(risk: Sequence[float], tokens: Sequence[str]) -> tuple[int | None, int | None]:
+def fork_point(
+    risk: Sequence[float], tokens: Sequence[str], fork_set: ForkSet | None = None
+) -> tuple[int | None, int | None]:
     """Find where a run that is under way began to be lost, and where to go back to.
 
     Parameters
@@ -282,12 +285,15 @@ def fork_point(risk: Sequence[float], tokens: Sequence[str]) -> tuple[int | None
     risk : sequence of float, shape (n_steps,)
         After each step so far.
     tokens : sequence of str, shape (n_steps,)
+    fork_set : ForkSet, optional
+        From :func:`calibrate_forks`: go back to before the earliest step of its set, not to
+        before the rise.
 
     Returns
     -------
     change, fork : int or None
-        Step from which on the risk is higher, and the last stable step before it; None: the risk
-        never rises, or there is no such step.
+        Step from which on the risk is higher, and the last stable step before it (or before the
+        set); None: the risk never rises, or there is no such step.
 
     Examples
     --------
@@ -296,7 +302,10 @@ def fork_point(risk: Sequence[float], tokens: Sequence[str]) -> tuple[int | None
     """
     change = change_point(np.asarray(risk, np.float64))
     stable = np.array([is_stable(token) for token in tokens], np.bool_)
-    return change.step, fork_step(stable, change.step)
+    before = change.step
+    if fork_set is not None:
+        before = fork_set.earliest(change.step, len(stable))
+    return change.step, fork_step(stable, before)
 
 
 def fork_step(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,6 +31,10 @@ class Verdict(NamedTuple):
     """Whether the alarm is raised, now or at an earlier step of this run."""
     evidence: str
     """How many runs stand behind the interval."""
+    n: int = 0
+    """Runs behind the interval; 0: there is none."""
+    n_failed: int = 0
+    """Those of them that failed."""
 
 
 class DeadEndMonitor:
@@ -102,10 +107,21 @@ class DeadEndMonitor:
         above = risk > self.alarm.threshold_  # asked first: most steps end here
         if above and self.alarm_at_ is None and self.alarm.fires(self.seen_, risk):
             self.alarm_at_ = self.seen_
-        low, high, evidence = self._similar.of(risk)
-        verdict = Verdict(risk, low, high, self.alarm_at_ is not None, evidence)
+        similar = self._similar.of(risk)
+        raised = self.alarm_at_ is not None
+        verdict = Verdict(
+            risk, similar.low, similar.high, raised, similar.evidence, similar.n, similar.n_failed
+        )
         self.verdicts_.append(verdict)
         return verdict
+
+
+class _Interval(NamedTuple):
+    low: float = math.nan
+    high: float = math.nan
+    evidence: str = ""
+    n: int = 0
+    n_failed: int = 0
 
 
 class _Similar:
@@ -113,15 +129,18 @@ class _Similar:
 
     def __init__(self, risk: Any) -> None:
         self._cuts: list[float] = []
-        self._said = [(float("nan"), float("nan"), "")]
+        self._said = [_Interval()]
         if isinstance(risk, PrefixRisk):
             found = risk.similar_
             self._cuts = found.cuts.tolist()
             rows = zip(found.n, found.failed, found.low, found.high, strict=True)
             self._said = [
-                (float(low), float(high), f"{bad} of {n} runs that had a similar risk failed")
+                _Interval(
+                    float(low), float(high),
+                    f"{bad} of {n} runs that had a similar risk failed", int(n), int(bad),
+                )
                 for n, bad, low, high in rows
-            ]
+            ]  # fmt: skip
 
-    def of(self, risk: float) -> tuple[float, float, str]:
+    def of(self, risk: float) -> _Interval:
         return self._said[bisect_left(self._cuts, risk)]

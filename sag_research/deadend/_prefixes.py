@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from sag_research.extract import Vocabulary
+    from sag_research.viz import PrefixExplorer
 
 __all__ = ["Looks", "Prefixes", "StepTable", "is_on_grid", "look_grid"]
 
@@ -338,6 +339,23 @@ class Prefixes:
     def rows(self, looks: Looks) -> Ints:
         """Return the row in `table` of the last step that each look has seen."""
         return self.start[looks.run] + looks.seen - 1
+
+    def explore(self, **options: Any) -> PrefixExplorer:
+        """Walk through the beginnings that runs share: a widget, a table, a page, a figure.
+
+        Parameters
+        ----------
+        **options
+            As for :class:`sag_research.viz.PrefixExplorer`: ``min_runs``, ``depth``, ``view``,
+            ``title``, ``height``.
+        """
+        return self.show(**options)
+
+    def show(self, **options: Any) -> PrefixExplorer:
+        """Return what :meth:`explore` does."""
+        from sag_research.viz import PrefixExplorer
+
+        return PrefixExplorer(self, **options)
 
     def weights(self, looks: Looks) -> Floats:
         """Return the looks' weights: each run weighs 1, spread evenly over its looks."""

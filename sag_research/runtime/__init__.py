@@ -1,13 +1,12 @@
 """Agents that run: behaviours on events, loops of graphs, replay, experiments."""
 
 from sag_research.runtime._arms import Arm
-from sag_research.runtime._backtrack import (
-    BacktrackPolicy,
-    BacktrackResult,
-    HaltedError,
-    Watch,
-    backtrack,
-)
+from sag_research.runtime._backtrack import backtrack
+from sag_research.runtime._backtrack_context import HaltedError
+from sag_research.runtime._backtrack_feedback import Situation
+from sag_research.runtime._backtrack_policy import BacktrackPolicy, Watch
+from sag_research.runtime._backtrack_result import BacktrackResult
+from sag_research.runtime._backtrack_watches import RandomWatch, RuleWatch
 from sag_research.runtime._budget import Budget, DispatchReport
 from sag_research.runtime._dag_acks import Acks, LogAcks, MemoryAcks
 from sag_research.runtime._dag_channel import Channel, ChannelClosedError, Producer
@@ -45,7 +44,12 @@ from sag_research.runtime._dag_validate import validate_document
 from sag_research.runtime._diff import DiffRow, RunDiff, diff
 from sag_research.runtime._entry import replay_named
 from sag_research.runtime._experiment import Experiment, Plan
-from sag_research.runtime._experiment_context import RunContext, RunEndedError, StepsSpentError
+from sag_research.runtime._experiment_context import (
+    RunContext,
+    RunEndedError,
+    StepsSpentError,
+    usage_of,
+)
 from sag_research.runtime._experiment_result import Continuation, ExperimentResult
 from sag_research.runtime._handle import RunHandle
 from sag_research.runtime._lineage import Kin, Lineage, lineage
@@ -225,6 +229,9 @@ __all__ = [  # noqa: RUF022
     "BacktrackPolicy",
     "BacktrackResult",
     "HaltedError",
+    "RandomWatch",
+    "RuleWatch",
+    "Situation",
     "Watch",
     "backtrack",
     # agents and worlds
@@ -237,6 +244,7 @@ __all__ = [  # noqa: RUF022
     "StepsSpentError",
     "World",
     "WorldFactory",
+    "usage_of",
     # forks compared
     "DiffRow",
     "Kin",

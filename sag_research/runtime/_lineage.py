@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from sag_research._text import clip, escape, html_table
+from sag_research.errors import UsageError
 from sag_research.log import SQLiteEventStore
 from sag_research.model import Run
 from sag_research.runtime._lineage_outcomes import read_outcomes
@@ -16,6 +17,8 @@ from sag_research.runtime._lineage_outcomes import read_outcomes
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+
+    from sag_research.viz import LineageTree
 
 __all__ = ["Kin", "Lineage", "lineage"]
 
@@ -55,8 +58,10 @@ class Lineage:
     runs : list of Kin
     """
 
-    def __init__(self, run_id: str, runs: Iterable[Kin]) -> None:
-        self.run_id, self.runs = run_id, list(runs)
+    def __init__(
+        self, run_id: str, runs: Iterable[Kin], store: SQLiteEventStore | None = None
+    ) -> None:
+        self.run_id, self.runs, self._store = run_id, list(runs), store
         self.root_id = self.runs[0].run_id
 
     def __len__(self) -> int:
@@ -130,6 +135,25 @@ class Lineage:
         ax.legend(fontsize=7, loc="lower right", bbox_to_anchor=(1, 1), ncols=3, frameon=False)
         return ax
 
+    def show(self, **options: Any) -> LineageTree:
+        """Walk through the family: a widget, a table, a page, a figure.
+
+        Parameters
+        ----------
+        **options
+            As for :class:`sag_research.viz.LineageTree`: ``view``, ``height``.
+
+        Raises
+        ------
+        UsageError
+            If the family was not read from a log.
+        """
+        from sag_research.viz import LineageTree
+
+        if self._store is None:
+            raise UsageError("this family has no log", fix="read it with lineage(store, run)")
+        return LineageTree.of(self, self._store, **options)
+
     def _repr_html_(self) -> str:
         shown = self.runs[:_HTML_ROWS]
         rows = [msgspec.structs.astuple(kin) for kin in shown]
@@ -174,7 +198,7 @@ def lineage(store: SQLiteEventStore, run: str, *, outcomes: Outcomes | None = No
     said = _said(store, [member.run_id for member, _ in members], outcomes)
     shared: dict[tuple[str, int], int] = {}  # steps before a fork; siblings have the same
     kins = [_kin(store, member, depth, said, shared) for member, depth in members]
-    return Lineage(run, kins)
+    return Lineage(run, kins, store)
 
 
 def _members(family: Iterable[Run]) -> list[tuple[Run, int]]:

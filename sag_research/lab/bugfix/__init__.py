@@ -11,6 +11,10 @@ from __future__ import annotations
 
 from sag_research.lab.bugfix._episode import Episode, Step, run_episode
 from sag_research.lab.bugfix._tasks import Edit, Task, load_task, task_ids
+from sag_research.lab.bugfix._truth import lost_at, trapped_at
+from sag_research.lab.bugfix.fixer import ScriptedFixer
+from sag_research.lab.bugfix.local import LocalFixer
+from sag_research.lab.bugfix.play import carry_on, judge
 from sag_research.lab.bugfix.policy import Profile, ScriptedPolicy, Turn, profile, profile_names
 from sag_research.lab.bugfix.world import (
     BugfixWorld,
@@ -25,19 +29,25 @@ __all__ = [
     "BugfixWorld",
     "Edit",
     "Episode",
+    "LocalFixer",
     "Observation",
     "Profile",
+    "ScriptedFixer",
     "ScriptedPolicy",
     "Snapshot",
     "Step",
     "Task",
     "Turn",
     "Verdict",
+    "carry_on",
+    "judge",
     "load_task",
+    "lost_at",
     "parse",
     "profile",
     "profile_names",
     "render",
     "run_episode",
     "task_ids",
+    "trapped_at",
 ]

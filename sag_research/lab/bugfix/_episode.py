@@ -13,7 +13,7 @@ __all__ = ["MAX_STEPS", "Episode", "Step", "run_episode"]
 
 MAX_STEPS = 40
 SYSTEM = "You repair bugs in Python repositories with the tools you are given."
-_NO_ACTION = "Your reply held no action. Reply with one thought and one action.\n"
+NO_ACTION = "Your reply held no action. Reply with one thought and one action.\n"
 _AUTOSUBMIT = 0.6
 _CHARACTERS_PER_TOKEN = 4
 
@@ -129,7 +129,7 @@ def _loop(
         action = render(turn.name, turn.arguments) if turn.name else ""
         empty = 0 if turn.name else empty + 1
         result = world.call(turn.name, turn.arguments) if turn.name else None
-        text = result.text if result else _NO_ACTION
+        text = result.text if result else NO_ACTION
         steps.append(Step(turn, action, text, world.state))
         meter.add(turn.thought + action, text)
         if result and result.done:

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from sag_research.lab.bugfix import _git, _text_commands
-from sag_research.lab.bugfix._process import Finished, run_python
+from sag_research.lab.bugfix._process import Finished, run_known, run_python
 from sag_research.lab.bugfix._sandbox import Refused, Sandbox
 
 __all__ = ["Shell"]
@@ -38,6 +38,7 @@ class Shell(msgspec.Struct):
     base: dict[str, str]
     timeout: float = 20.0
     cwd: str = "/repo"
+    remember: bool = False
 
     def run(self, line: str) -> Finished:
         """Execute one command line; a refusal is a result with exit code 126 or 127."""
@@ -144,7 +145,8 @@ def _pytest(shell: Shell, arguments: list[str]) -> Finished:
 
 
 def _start(shell: Shell, arguments: list[str]) -> Finished:
-    return run_python(shell.box, arguments, shell.path("."), shell.timeout)
+    run = run_known if shell.remember else run_python
+    return run(shell.box, arguments, shell.path("."), shell.timeout)
 
 
 def _mkdir(shell: Shell, arguments: list[str]) -> Finished:

@@ -9,9 +9,8 @@ chance comes from one seed, so the same observations give the same turns.
 from __future__ import annotations
 
 import math
-import re
 import tomllib
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -20,6 +19,15 @@ from typing import Any, Literal
 import msgspec
 
 from sag_research.errors import MissingDataError
+from sag_research.lab.bugfix._edits import (
+    BLUNT,
+    CUNNING,
+    replacement,
+    reverse,
+    sed_command,
+    slipped,
+    thoughts,
+)
 from sag_research.lab.bugfix._memory import Memory, function_above
 from sag_research.lab.bugfix._tasks import Edit, Task
 from sag_research.lab.bugfix.world import Observation
@@ -27,8 +35,6 @@ from sag_research.lab.bugfix.world import Observation
 __all__ = ["Profile", "ScriptedPolicy", "Turn", "profile", "profile_names"]
 
 HERE = Path(__file__).parent
-_BLUNT: Mapping[str, float] = {"easy": 0.5, "medium": 0.0, "hard": -0.8}
-_CUNNING: Mapping[str, float] = {"easy": -0.5, "medium": 0.1, "hard": 0.5}
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
@@ -219,7 +225,7 @@ class ScriptedPolicy:
         text = self.memory.seen.get(name, "")
         level = self.task.difficulty
         for edit in self.task.fix:
-            odds = self.traits.insight + self.form + _BLUNT[level] + 0.25 * len(self._tried)
+            odds = self.traits.insight + self.form + BLUNT[level] + 0.25 * len(self._tried)
             odds += 0.6 * self._informed()
             if edit.file == name and edit.old in text and self._odds(odds):
                 return edit
@@ -229,7 +235,7 @@ class ScriptedPolicy:
             if edit.file == name and edit.old in text and edit not in self._tried
         ]
         if baits and self._odds(
-            self.traits.bait + _CUNNING[level] - self.form / 2 - 0.6 * self._informed()
+            self.traits.bait + CUNNING[level] - self.form / 2 - 0.6 * self._informed()
         ):
             return self.rng.choice(baits)
         return None
@@ -263,13 +269,12 @@ class ScriptedPolicy:
         place = function_above(self.memory.seen.get(edit.file, ""), edit.old)
         self.memory.focus(edit.file, place or Path(edit.file).stem)
         if self._vice(self.traits.slip):
-            wrong = {**_replacement(edit), "old_str": edit.old.replace("    ", "  ") + " "}
-            yield from self._do("slip", "str_replace_editor", wrong)
-        if _fits_sed(edit) and self._chance(0.3):
-            command = f"sed -i 's|{_sed(edit.old)}|{_sed(edit.new)}|' /repo/{edit.file}"
+            yield from self._do("slip", "str_replace_editor", slipped(edit))
+        command = sed_command(edit)
+        if command is not None and self._chance(0.3):
             yield from self._do("edit", "bash", {"command": command})
         else:
-            yield from self._do("edit", "str_replace_editor", _replacement(edit))
+            yield from self._do("edit", "str_replace_editor", replacement(edit))
         if not self.memory.worked:  # the file is no longer as it was read
             yield from self._view(edit.file, "again")
 
@@ -315,7 +320,7 @@ class ScriptedPolicy:
     def _undo(self, edit: Edit, intent: str) -> Play:
         self.memory.focus(edit.file)
         if self._chance(0.3):
-            back = _replacement(Edit(edit.file, edit.new, edit.old))
+            back = replacement(reverse(edit))
             yield from self._do(intent, "str_replace_editor", back)
         else:
             yield from self._do(intent, "bash", {"command": f"git checkout -- {edit.file}"})
@@ -354,7 +359,7 @@ class ScriptedPolicy:
         self.memory.last = turn
 
     def _say(self, intent: str, name: str, arguments: dict[str, Any]) -> Turn:
-        pool = _thoughts()
+        pool = thoughts()
         sentence = self.rng.choice(pool[intent]).format_map(self.memory.words())
         thought = self.rng.choice(pool["lead"]) + sentence + self.rng.choice(pool["tail"])
         return Turn(thought, name, arguments)
@@ -394,29 +399,7 @@ class ScriptedPolicy:
         return self.rng.random() < 1 / (1 + math.exp(-logit))
 
 
-def _replacement(edit: Edit) -> dict[str, Any]:
-    return {
-        "command": "str_replace",
-        "path": f"/repo/{edit.file}",
-        "old_str": edit.old,
-        "new_str": edit.new,
-    }
-
-
-def _fits_sed(edit: Edit) -> bool:
-    return not re.search(r"[\n'|\\&]", edit.old + edit.new)
-
-
-def _sed(text: str) -> str:
-    return re.sub(r"([.*\[\]^$/])", r"\\\1", text)
-
-
 @cache
 def _profiles() -> dict[str, Profile]:
     data = tomllib.loads((HERE / "profiles.toml").read_text(encoding="utf-8"))
     return {name: msgspec.convert({"name": name, **row}, Profile) for name, row in data.items()}
-
-
-@cache
-def _thoughts() -> dict[str, list[str]]:
-    return tomllib.loads((HERE / "thoughts.toml").read_text(encoding="utf-8"))

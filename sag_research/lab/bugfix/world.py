@@ -15,7 +15,7 @@ import msgspec
 from sag_research.errors import SagError, UsageError
 from sag_research.lab.bugfix import _git
 from sag_research.lab.bugfix._editor import edit
-from sag_research.lab.bugfix._process import Finished, run_python
+from sag_research.lab.bugfix._process import Finished, run_known, run_python
 from sag_research.lab.bugfix._sandbox import Sandbox
 from sag_research.lab.bugfix._shell import Shell
 from sag_research.lab.bugfix._tasks import Task, load_task
@@ -24,6 +24,7 @@ __all__ = ["BugfixWorld", "Observation", "Snapshot", "Verdict", "parse", "render
 
 TOOLS = json.loads((Path(__file__).parent / "tools.json").read_text(encoding="utf-8"))
 OFFICIAL = "tests/test_official.py"
+_ORDER = ("command", "path", "file_text", "old_str", "new_str", "insert_line", "view_range")
 
 
 class Observation(msgspec.Struct, frozen=True):
@@ -85,6 +86,10 @@ class BugfixWorld:
         A task or its id, see :func:`~sag_research.lab.bugfix.task_ids`.
     timeout : float
         Seconds after which a program of the agent is killed.
+    remember : bool
+        Run equal programs on equal trees once in this process, and say again what they said.
+        Many runs of one task take a fraction of the time; only for programs that depend on
+        nothing but the checkout.
 
     Examples
     --------
@@ -95,14 +100,14 @@ class BugfixWorld:
 
     tools: tuple[dict[str, Any], ...] = tuple(TOOLS)
 
-    def __init__(self, task: Task | str, *, timeout: float = 20.0) -> None:
+    def __init__(self, task: Task | str, *, timeout: float = 20.0, remember: bool = False) -> None:
         self.task = load_task(task) if isinstance(task, str) else task
         self.base = self.task.files()
         self.open_file = "n/a"
         self.submitted = False
         self._box = Sandbox()
         self._box.write(self.base)
-        self._shell = Shell(self._box, self.base, timeout)
+        self._shell = Shell(self._box, self.base, timeout, remember=remember)
 
     def __enter__(self) -> BugfixWorld:
         return self
@@ -147,7 +152,7 @@ class BugfixWorld:
         if name == "str_replace_editor":
             done = edit(self._box, self._shell.cwd, arguments)
             if done.code == 0:
-                path = self._box.resolve(str(arguments["path"]), self._shell.cwd)
+                path = self._box.resolve(str(arguments.get("path", "")), self._shell.cwd)
                 self.open_file = self._box.spoken(path)
             return _seen(done)
         known = ", ".join(tool["name"] for tool in self.tools)
@@ -201,15 +206,8 @@ class BugfixWorld:
         The folder ``tests`` is replaced by the original one, so changing tests is no way out.
         """
         files = self._box.files()
-        kept = {name: text for name, text in files.items() if not name.startswith("tests/")}
-        tests = {name: text for name, text in self.base.items() if name.startswith("tests/")}
-        box = Sandbox()
-        try:
-            box.write({**kept, **tests, OFFICIAL: self.task.official()})
-            command = ["-m", "pytest", "-q", "--tb=line", "tests"]
-            done = run_python(box, command, box.repo, self._shell.timeout)
-        finally:
-            box.close()
+        tree, shell = held_out(self.task, files), self._shell
+        done = run_tests(tree, shell.timeout, remember=shell.remember)
         detail = "empty" if files == self.base else _detail(done)
         return Verdict(done.code == 0, "resolved" if done.code == 0 else detail, done.text)
 
@@ -255,14 +253,36 @@ def render(name: str, arguments: Mapping[str, Any]) -> str:
     'str_replace_editor view /repo/a.py'
     """
     if name == "bash":
-        return str(arguments["command"])
+        return str(arguments.get("command", ""))
     words = [name]
-    for key, value in arguments.items():
+    for key, value in sorted(arguments.items(), key=lambda one: _place(one[0])):
         if key not in {"command", "path"}:
             words.append(f"--{key}")
         parts = value if isinstance(value, list) else [value]
         words += [shlex.quote(str(part)) for part in parts]
     return " ".join(words)
+
+
+def held_out(task: Task, files: Mapping[str, str]) -> dict[str, str]:
+    """Return the tree that is judged: the tests as they were, and the held-out one."""
+    kept = {name: text for name, text in files.items() if not name.startswith("tests/")}
+    tests = {name: text for name, text in task.files().items() if name.startswith("tests/")}
+    return {**kept, **tests, OFFICIAL: task.official()}
+
+
+def run_tests(tree: dict[str, str], timeout: float = 20.0, *, remember: bool = False) -> Finished:
+    """Run all tests of a tree, in a folder of its own."""
+    run, box = run_known if remember else run_python, Sandbox()
+    try:
+        box.write(tree)
+        return run(box, ["-m", "pytest", "-q", "--tb=line", "tests"], box.repo, timeout)
+    finally:
+        box.close()
+
+
+def _place(key: str) -> int:
+    """Where an argument stands in an action; what came back from a log is in another order."""
+    return _ORDER.index(key) if key in _ORDER else len(_ORDER)
 
 
 def _seen(done: Finished) -> Observation:

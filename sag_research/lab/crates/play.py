@@ -159,10 +159,11 @@ def _driven(ctx: RunContext, model: Model) -> str:
 @plan(id="crates", max_iterations=1000)
 def _work(given: tuple[RunContext, Model]) -> Steps[str]:
     """Ask, act, write it down, until the worker has left."""
-    while True:
+    while not _room(given[0]).done:
         outputs = yield from graph_step(_TURN, given)
         if outputs["turn"].unwrap():
-            return "finished"
+            break
+    return "finished"
 
 
 def _turn(given: tuple[RunContext, Model]) -> bool:

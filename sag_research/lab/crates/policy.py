@@ -128,7 +128,8 @@ class ScriptedWorker:
 
 def _warned(request: Request) -> frozenset[Push]:
     """Read which pushes the worker was told to avoid; it minds them where it does not plan."""
-    told = "\n".join(m.content for m in request.messages[1:] if m.role == "user")
+    lines = "\n".join(m.content for m in request.messages[1:] if m.role == "user").split("\n")
+    told = "\n".join(line for line in lines if line.startswith("- "))  # with + it is praised
     found = re.findall(r"push\(row=(\d{1,3}), column=(\d{1,3}), direction=(\w{1,10})\)", told)
     return frozenset(Push(int(row), int(column), way) for row, column, way in found)
 

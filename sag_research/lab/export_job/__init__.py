@@ -28,9 +28,11 @@ from sag_research.lab.export_job.cache import (
     SQLiteContext,
     WorkingContext,
 )
+from sag_research.lab.export_job.carry import carry_on, outcome
 from sag_research.lab.export_job.chooser import Chooser
 from sag_research.lab.export_job.client import JobClient, Reply, check_origin
 from sag_research.lab.export_job.judge import judge
+from sag_research.lab.export_job.lost import lost_at
 from sag_research.lab.export_job.play import ExportJobPlay
 from sag_research.lab.export_job.request import TaskRequest
 from sag_research.lab.export_job.scripted import Careful
@@ -62,10 +64,13 @@ __all__ = [
     "TaskRequest",
     "Vices",
     "WorkingContext",
+    "carry_on",
     "check_origin",
     "job_variant",
     "judge",
     "load_scenario",
+    "lost_at",
+    "outcome",
     "run_task",
     "runbook",
     "scenario_names",

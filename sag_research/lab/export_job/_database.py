@@ -46,6 +46,8 @@ class Database:
     Parameters
     ----------
     path : pathlib.Path
+    kept : bool
+        Whether it must outlive a crash of the machine; a crash of its process it outlives anyway.
 
     Notes
     -----
@@ -53,8 +55,8 @@ class Database:
     that counts requests are different threads or processes.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, *, kept: bool = True) -> None:
+        self.path, self._kept = path, kept
         try:
             with closing(self._connect()) as db:
                 db.execute("PRAGMA journal_mode=WAL")
@@ -65,6 +67,8 @@ class Database:
     def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(self.path, timeout=10, isolation_level=None)
         db.row_factory = sqlite3.Row
+        if not self._kept:
+            db.execute("PRAGMA synchronous=OFF")
         return db
 
     def reset(self, scenario: Scenario, job: Job) -> None:

@@ -14,27 +14,25 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from sag_research.errors import SagError
-from sag_research.lab.export_job._desk import Desk, observed_text, open_request
+from sag_research.lab.export_job._desk import TaskDesk, open_request
 from sag_research.lab.export_job._evidence import EvidenceStore
 from sag_research.lab.export_job._lock import RunnerLock
-from sag_research.lab.export_job._progress import Done, Move, final_of, next_move, progress_of
-from sag_research.lab.export_job._report import Report, publish, report_of
+from sag_research.lab.export_job._progress import Done, progress_of
+from sag_research.lab.export_job._report import Report, publish
+from sag_research.lab.export_job._stages import LOOK, STAGES
 from sag_research.lab.export_job._toolbox import Toolbox
-from sag_research.lab.export_job._verify import recheck, verify
 from sag_research.lab.export_job.cache import SQLiteContext, WorkingContext
 from sag_research.lab.export_job.client import TIMEOUT_SECONDS, JobClient, Reply
 from sag_research.lab.export_job.request import TaskRequest
 from sag_research.llm import Identity, Model
 from sag_research.log import SQLiteEventStore
-from sag_research.model import Call, Run
-from sag_research.runtime import CancelToken, Graph, Runtime, Steps, graph, graph_step, plan
+from sag_research.model import Run
+from sag_research.runtime import CancelToken, Runtime, Steps, graph_step, plan
 
 __all__ = ["Checkpoint", "Spent", "StopAfter", "run_task", "spent"]
 
 StopAfter: TypeAlias = Literal["decision", "observation", "report"]
 
-_STATUS: Final = {"success": "ok", "failed": "error", "unknown": "unknown"}
 _REACHES: Final = {"decide": "decision", "act": "observation", "publish": "report"}
 
 
@@ -122,7 +120,7 @@ def run_task(
             from sag_research.lab.export_job._browser import browser_fetch
 
             fetch = browser_fetch(asked, directory)
-        desk = Desk(
+        desk = TaskDesk(
             directory, asked, store, model,
             Toolbox(asked, client, EvidenceStore(directory / "evidence"), fetch),
             cache or SQLiteContext(directory / "context.sqlite", clock=clock),
@@ -151,131 +149,29 @@ def _run(
 
 
 def _driven(
-    desk: Desk, stop_after: StopAfter | None, cancel: CancelToken | None
+    desk: TaskDesk, stop_after: StopAfter | None, cancel: CancelToken | None
 ) -> Report | Checkpoint:
     options = {} if cancel is None else {"cancel": cancel}
     with Runtime() as runtime, desk.calls:
         left = runtime.loop(export_job, (desk, stop_after), **options)  # type: ignore[arg-type]
     if left is not None:
         return left
-    report = _report(desk)
+    report = desk.report()
     publish(desk.directory, report)  # what is there must say the same; what was lost is made again
     return report
 
 
-def _report(desk: Desk) -> Report:
-    faults = desk.store.get_run(desk.request.id).config.get("faults", [])
-    return report_of(desk.progress(), desk.request, tuple(faults))
-
-
 @plan(id="export-job", max_iterations=500)
-def export_job(task: tuple[Desk, StopAfter | None]) -> Steps[Checkpoint | None]:
+def export_job(task: tuple[TaskDesk, StopAfter | None]) -> Steps[Checkpoint | None]:
     """Look what comes next, do it, until nothing is left."""
     desk, stop_after = task
     while True:
-        move = (yield from graph_step(_LOOK, desk))["look"].unwrap()
+        move = (yield from graph_step(LOOK, desk))["look"].unwrap()
         if isinstance(move, Done):
             return None
-        yield from graph_step(_STAGES[move.do], (desk, move))
+        yield from graph_step(STAGES[move.do], (desk, move))
         if stop_after is not None and _REACHES.get(move.do) == stop_after:
             return Checkpoint(stop_after)
-
-
-def _look(desk: Desk) -> Move | Done:
-    return next_move(desk.progress(), desk.request, desk.clock())
-
-
-def _begin(desk: Desk, move: Move) -> None:
-    desk.authorise()
-    desk.append("job.started", {"at": desk.clock()})
-
-
-def _decide(desk: Desk, move: Move) -> None:
-    desk.authorise()
-    desk.calls.llm(None, desk.question())
-
-
-def _act(desk: Desk, move: Move) -> None:
-    """Carry out the next call of the batch; its intent is in the log before it."""
-    desk.authorise()
-    progress = desk.progress()
-    turn = progress.turns[-1]
-    call = turn.reply.calls[len(turn.observations)]
-    seen = progress.observed
-
-    def carried_out(**arguments: Any) -> dict[str, Any]:
-        plain: dict[str, Any] = msgspec.to_builtins(desk.toolbox.run(call.name, arguments, seen))
-        return plain
-
-    desk.calls.caused_by(turn.decided).tool(call.name, carried_out, call.arguments)
-
-
-def _close(desk: Desk, move: Move) -> None:
-    """End the turn with the one event that every turn has."""
-    turn = desk.progress().turns[-1]
-    observed = dict(enumerate(turn.observations))
-    calls = [
-        Call(
-            id=call.id, name=call.name, arguments=call.arguments, text=_call_text(call.name, call),
-            observation=observed_text(observed[place]) if place in observed else "",
-            status=_STATUS[observed[place].status] if place in observed else "error",
-        )
-        for place, call in enumerate(turn.reply.calls)
-    ]  # fmt: skip
-    payload: dict[str, Any] = {
-        "thought": turn.reply.text or "",
-        "action": "\n".join(call.text for call in calls),
-        "observation": "\n".join(call.observation for call in calls if call.observation),
-        "calls": [msgspec.structs.asdict(call) for call in calls],
-        "flags": list(move.flags),
-    }
-    if turn.reply.usage is not None:
-        payload["usage"] = msgspec.to_builtins(turn.reply.usage)
-    desk.append("agent.step", payload, turn.decided)
-
-
-def _call_text(name: str, call: Any) -> str:
-    arguments = msgspec.json.encode(call.arguments, order="sorted").decode()
-    return f"{name}({arguments})"
-
-
-def _verify(desk: Desk, move: Move) -> None:
-    desk.authorise()
-    progress = desk.progress()
-    turn = progress.turns[-1]
-    answer = final_of(turn.reply)
-    if isinstance(answer, str):
-        raise SagError("a malformed answer cannot be verified", why=answer)
-    saved = desk.directory / "download.csv" if desk.request.delivery == "browser" else None
-    verdict = verify(answer, desk.request, progress, desk.evidence, desk.toolbox.client, saved)
-    desk.append("job.verified", msgspec.to_builtins(verdict), turn.decided)
-
-
-def _stop(desk: Desk, move: Move) -> None:
-    desk.append("job.stopped", {"reason": move.reason})
-
-
-def _publish(desk: Desk, move: Move) -> None:
-    """Check everything once more, write the report, end the run."""
-    desk.authorise()
-    recheck(desk.progress(), desk.request, desk.evidence)
-    report = _report(desk)
-    publish(desk.directory, report)
-    desk.append("run.completed", {"exit_status": report.stop_reason})
-
-
-def _stage(name: str, work: Callable[[Desk, Move], None]) -> Graph:
-    return graph(name).node(name, lambda given: work(*given))
-
-
-_LOOK: Final = graph("look").node("look", _look)
-_STAGES: Final = {
-    name: _stage(name, work)
-    for name, work in (
-        ("begin", _begin), ("decide", _decide), ("act", _act), ("close", _close),
-        ("verify", _verify), ("stop", _stop), ("publish", _publish),
-    )
-}  # fmt: skip
 
 
 class Spent(msgspec.Struct, frozen=True):

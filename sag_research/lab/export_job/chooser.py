@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from sag_research.lab.export_job._feedback import is_feedback
 from sag_research.lab.export_job.scripted import Careful, Notes
 from sag_research.llm import Chunk, Identity, Message, Model, Reply, Request, ToolCall, sample
 from sag_research.log import canonical_digest
@@ -113,8 +114,11 @@ def _transcript(notes: Notes, messages: Sequence[Message]) -> str:
     """Write the conversation as the examples are written."""
     lines = [_examples().rstrip(), "", f"Task: {notes.job_id}"]
     pending: dict[str, ToolCall] = {}
-    for message in messages[1:]:
-        if message.role == "assistant":
+    asked = next((n for n, one in enumerate(messages) if one.role == "user"), 0)
+    for message in messages[asked + 1 :]:
+        if is_feedback(message):
+            lines.append(_told(message.content))
+        elif message.role == "assistant":
             pending |= {call.id: call for call in message.calls}
             if not message.calls:
                 lines.append(f"> {'human' if 'needs-human' in message.content else 'completed'}")
@@ -124,6 +128,18 @@ def _transcript(notes: Notes, messages: Sequence[Message]) -> str:
         elif message.role == "user":
             lines.append("that does not hold")
     return "\n".join([*lines, ">"])
+
+
+def _told(text: str) -> str:
+    """Say in the transcript's own words what the run was told; other words stay as they are."""
+    lines = [line.removeprefix("- ") for line in text.split("\n")]
+    return f"({' / '.join(_commanded(line)[:_LINE] for line in lines if line)})"
+
+
+def _commanded(line: str) -> str:
+    if line.startswith('{"status":'):
+        return "human" if "needs-human" in line else "completed"
+    return _WORDS.get(line.partition("(")[0], line)
 
 
 def _short(observed: dict[str, Any]) -> str:

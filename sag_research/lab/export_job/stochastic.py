@@ -8,16 +8,19 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from sag_research.errors import MissingDataError
+from sag_research.lab.export_job._feedback import Told, is_feedback, listed, told_of
 from sag_research.lab.export_job.scripted import Careful, Notes
 from sag_research.llm import Identity, Reply, Request
 from sag_research.log import canonical_digest
 
-__all__ = ["Stochastic", "Vices", "vice_names", "vices"]
+__all__ = ["HEED", "Stochastic", "Vices", "vice_names", "vices"]
+
+HEED: Final = 0.8
 
 
 class Vices(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +78,15 @@ class Stochastic(Careful):
     profile : Vices or str
     seed : int
         The same seed gives the same answer to the same question, in any order and process.
+    heed : float
+        Chance, per occasion, of not giving in where it was told that this very call, or this
+        way to end, led nowhere; or that successful runs did what it would do otherwise.
+
+    Notes
+    -----
+    What it is told does not make it know more: it holds back a vice that was named, and what it
+    does for good reasons it does even if that is on the list. Slips of an answer are no
+    decisions, so no warning helps against them. A true list can do such an agent only good.
 
     Examples
     --------
@@ -82,24 +94,25 @@ class Stochastic(Careful):
     'scripted-hasty'
     """
 
-    def __init__(self, profile: Vices | str, seed: int = 0) -> None:
+    def __init__(self, profile: Vices | str, seed: int = 0, *, heed: float = HEED) -> None:
         self.vices = vices(profile) if isinstance(profile, str) else profile
         self.name = f"scripted-{self.vices.name}"
-        self.seed = seed
+        self.seed, self.heed = seed, heed
 
     def identity(self) -> Identity:
-        """Return who answers; the seed is part of it."""
-        return Identity(provider="scripted", model=self.name, base_url=f"seed:{self.seed}")
+        """Return who answers; the seed is part of it, and how well it heeds, if not as usual."""
+        heeds = "" if self.heed == HEED else f",heed:{self.heed:g}"
+        return Identity(provider="scripted", model=self.name, base_url=f"seed:{self.seed}{heeds}")
 
     def complete(self, request: Request) -> Reply:
         """Decide what comes next."""
         asked = canonical_digest({"messages": [msgspec.to_builtins(m) for m in request.messages]})
         chance = Random(f"{self.seed} {asked}")
-        notes = Notes(request)
+        notes, told = Notes(request), told_of(request.messages)
         for vice, act in self._temptations(notes, request):
             if vice == "" or chance.random() < getattr(self.vices, vice):
                 reply = act(chance)
-                if reply is not None:
+                if reply is not None and not self._held_back(reply, notes, told, chance):
                     return reply
         return self._with_slips(super().decide(notes), chance)
 
@@ -123,10 +136,16 @@ class Stochastic(Careful):
         if notes.last("runbook_search") is not None and "job_retry" in notes.offered and not done:
             yield "stubborn", lambda _: self.call(notes, "job_retry", "It must work this time.")
 
+    def _held_back(self, reply: Reply, notes: Notes, told: Told, chance: Random) -> bool:
+        warned = listed(reply, told.nowhere)
+        if not warned and told.well:
+            warned = not listed(reply, told.well) and listed(super().decide(notes), told.well)
+        return warned and chance.random() < self.heed
+
     @staticmethod
     def _refused(request: Request) -> bool:
-        last = request.messages[-1]
-        return last.role == "user" and len(request.messages) > 1
+        said = [message for message in request.messages if not is_feedback(message)]
+        return said[-1].role == "user" and any(one.role == "assistant" for one in said)
 
     def _again(self, request: Request) -> Reply | None:
         """Give the refused answer once more."""

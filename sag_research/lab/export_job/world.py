@@ -78,7 +78,8 @@ class ExportJobWorld:
         self.job = job or Job()
         self._folder = None if database else tempfile.TemporaryDirectory(prefix="export-job-")
         home = "" if self._folder is None else self._folder.name
-        self.database = Database(Path(database or Path(home, "service.sqlite")))
+        path = Path(database or Path(home, "service.sqlite"))
+        self.database = Database(path, kept=database is not None)
         if go_on:
             self._take(self.database.dump()["jobs"])
         else:
