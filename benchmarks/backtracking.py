@@ -1,228 +1,235 @@
-"""Does going back pay? Arms of one experiment in the store room, at equal total steps.
+"""Does going back pay? Arms of one experiment in three worlds, at equal total steps.
 
-    python benchmarks/backtracking.py [--attempts 4] [--budget 60] [--jobs 2] [--quick]
+    python benchmarks/backtracking.py [--worlds crates,export-job,bugfix] [--attempts 4] [--jobs 2]
+                                      [--policies NAMES] [--local 0] [--quick]
 
-Each unit is a level and a seed; every arm plays it with the same seed and the same budget of steps
-over all its attempts, so differences are paired. The worker is scripted and has its vices on.
+Each unit is a task and a seed; every arm plays it with the same seed and the same budget of steps
+over all its attempts, so differences are paired. Agents are scripted and have their vices on;
+``--local N`` adds N units an arm with a local model where a world can be played by one.
 
     continue    nothing is done about an alarm (shadow)
+    abort       halted, and left
     restart     halted, and begun anew
     fork        taken back to the last stable step before the risk rose, told nothing
     feedback    the same, and told what was tried behind that step
-    shuffled    the same, and told what was tried in a run of another level
+    shuffled    the same, and told what was tried in another place
 
-Monitors: the truth (a solver knows when the room is lost), a model fitted on the bundled runs of
-*other* levels with an alarm at alpha = .05, and alarms at random steps. Rates have Wilson
-intervals, paired differences a bootstrap over levels. Written to
-``benchmarks/results/backtracking.json``.
+Monitors: the truth where a world knows it, a stack of models fitted on bundled runs of *other*
+tasks (alarm at alpha = .05), SAG's rule (two shared entities, failure rate .75), and alarms at
+random steps as often as the stack's. In the store room alpha, fork rule and feedback are varied,
+too. Rates have Wilson intervals, differences a bootstrap over tasks. Written to
+``benchmarks/results/backtracking.json``; ``--figure FILE`` draws it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
-import tempfile
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
-from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
-import msgspec
-import numpy as np
+from _backtracking_play import ARMS, Job, MonitorSpec, play, world_of
+from _backtracking_table import arm_row, paired, pays, rate
 
-import sag_research as sag
-from sag_research.deadend import DeadEndMonitor, Prefixes, wilson
-from sag_research.lab.crates import CratesWorld, Habits, ScriptedWorker, carry_on, levels, lost_at
-from sag_research.log import SQLiteEventStore
-from sag_research.model import Run
-from sag_research.runtime import Agent, BacktrackPolicy, Watch, backtrack
+from sag_research.errors import NotEnoughDataError
 
 RESULT = Path(__file__).resolve().parent / "results" / "backtracking.json"
-ARMS = ("continue", "restart", "fork", "feedback", "shuffled")
-MONITORS = ("truth", "model", "random")
-WORKER = Habits(name="reckless", clumsy=0.25, careless=0.1, blind=0.05, dither=0.05, notice=0.05)
-COHORT = "worker-clumsy"  # of the bundled set: alike, and not the same
-ALPHA = 0.05
-RANDOM_RATE = 0.05  # chance of a random alarm, per step
+WORLDS = ("crates", "export-job", "bugfix")
+PAIRS = (
+    ("feedback", "continue"), ("feedback", "restart"), ("feedback", "shuffled"),
+    ("fork", "continue"), ("fork", "restart"), ("restart", "continue"), ("abort", "continue"),
+)  # fmt: skip
+ACTING = ("abort", "restart", "fork", "feedback", "shuffled")
+SENSITIVITY: dict[str, dict[str, tuple[MonitorSpec, dict[str, Any]]]] = {
+    "alpha": {
+        str(alpha): (MonitorSpec("stack", alpha=alpha), ARMS["feedback"])
+        for alpha in (0.02, 0.05, 0.1, 0.2, 0.4)
+    },
+    "fork rule (truth)": {
+        where: (MonitorSpec("truth"), {"where": where, "feedback": "none"})
+        for where in ("change-point", "fixed", "start")
+    },
+    "fork rule (stack)": {
+        where: (MonitorSpec("stack"), {"where": where, "feedback": "none"})
+        for where in ("change-point", "fixed", "conformal", "start")
+    },
+    "feedback (truth)": {
+        kind: (MonitorSpec("truth"), {"feedback": kind})
+        for kind in ("none", "avoid-list", "contrast", "shuffled")
+    },
+    "feedback (stack)": {
+        kind: (MonitorSpec("stack"), {"feedback": kind})
+        for kind in ("none", "avoid-list", "contrast", "shuffled")
+    },
+}
 
 
-class Said(NamedTuple):
-    risk: float
-    low: float
-    high: float
-    alarm: bool
-    evidence: str
+def units(asked: argparse.Namespace, world: str, local: bool = False) -> list[tuple[str, str, int]]:
+    """List policy, task and seed of everything that is played in a world."""
+    played = world_of(world)
+    names = played.tasks(asked.quick)
+    seeds = range(1 if asked.quick else asked.attempts)
+    if local:
+        chosen = [(task, seed) for seed in seeds for task in names][: asked.local]
+        return [(who, task, seed) for who in played.local_policies() for task, seed in chosen]
+    playing = [who for who in played.POLICIES if not asked.policies or who in asked.policies]
+    return [(who, task, seed) for who in playing for task in names for seed in seeds]
 
 
-class Rule:
-    """A monitor that is a rule on the observations so far."""
-
-    def __init__(self, raises: Callable[[list[str]], bool], evidence: str) -> None:
-        self.tokens_: list[str] = []
-        self.verdicts_: list[Any] = []
-        self.alarm_at_: int | None = None
-        self._raises, self._evidence, self._seen = raises, evidence, list[str]()
-
-    def observe(self, step: Mapping[str, Any], /) -> Said:
-        self._seen.append(str(step.get("observation", "")))
-        self.tokens_.append("call|push|ok")
-        raised = self._raises(self._seen)
-        if raised and self.alarm_at_ is None:
-            self.alarm_at_ = len(self._seen)
-        said = Said(0.9 if raised else 0.1, 0, 1, self.alarm_at_ is not None, self._evidence)
-        self.verdicts_.append(said)
-        return said
+def jobs_of(
+    world: str, who: Iterable[tuple[str, str, int]], monitor: MonitorSpec, arms: Mapping[str, Any]
+) -> list[Job]:
+    """Make the jobs of one monitor."""
+    budget = world_of(world).BUDGET
+    return [Job(world, policy, monitor, arms, task, seed, budget) for policy, task, seed in who]
 
 
-@cache
-def cohort() -> Prefixes:
-    with sag.open(":memory:") as ws:
-        ws.ingest(sag.bundled("crates"), progress=False)
-        return ws.prefixes("model = ?", [COHORT])
-
-
-@cache
-def trained(level: str) -> sag.Alarm:
-    """An alarm whose model has not seen the level."""
-    task = "crates-" + level
-    others = np.flatnonzero((cohort().runs["task_id"] != task).to_numpy())
-    known = cohort().take(others)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        risk = sag.PrefixRisk(text=False).fit(known)
-        return sag.Alarm(alpha=ALPHA).calibrate(risk, known)
-
-
-def watch_of(monitor: str, level: str, seed: int) -> Callable[[], Watch]:
-    if monitor == "model":
-        return lambda: DeadEndMonitor(trained(level))
-    if monitor == "truth":
-        return lambda: Rule(lambda seen: lost_at(seen) is not None, "the solver says so")
-    chance = Random(f"alarm {seed} {level}")
-    return lambda: Rule(lambda seen: chance.random() < RANDOM_RATE, "chance says so")
-
-
-def policy_of(arm: str, budget: int) -> BacktrackPolicy:
-    return BacktrackPolicy(
-        when="shadow" if arm == "continue" else "alarm",
-        where="start" if arm == "restart" else "change-point",
-        feedback="avoid-list" if arm in ("feedback", "shuffled") else "none",
-        max_backtracks=6, max_steps=budget,
-    )  # fmt: skip
-
-
-def elsewhere(level: str, seed: int) -> str:
-    """What somebody tried in another level: as much text, and no use."""
-    random = Random(f"shuffled {level} {seed}")
-    place = f"push(row={random.randrange(1, 6)}, column={random.randrange(1, 6)}, direction="
-    ways = ("up", "down", "left", "right")
-    lines = [f"- {place}{random.choice(ways)})" for _ in range(3)]
-    return "From here, this was tried and led nowhere:\n" + "\n".join(lines)
-
-
-def unit(job: tuple[str, str, int, int]) -> list[dict[str, Any]]:
-    """Play one level and seed in every arm under one monitor."""
-    monitor, level, seed, budget = job
-    rows = []
-    for arm in ARMS:
-        with tempfile.TemporaryDirectory() as home, SQLiteEventStore(home + "/log.sqlite") as store:
-            store.create_run(Run(run_id="r", task_id=f"crates-{level}", config={"level": level}))
-
-            def agent(change: Mapping[str, Any], own: int, arm: str = arm) -> Agent:
-                inner = carry_on(ScriptedWorker(WORKER, own))
-                if arm != "shuffled" or "feedback" not in change:
-                    return inner
-
-                def misled(ctx: Any) -> Any:
-                    ctx.change = {**ctx.change, "feedback": elsewhere(level, own)}
-                    return inner(ctx)
-
-                return misled
-
-            found = backtrack(
-                store, "r", agent_factory=agent, watch=watch_of(monitor, level, seed),
-                world_factory=lambda run: CratesWorld(str(run.config["level"])),
-                policy=policy_of(arm, budget), seed=seed,
-            )  # fmt: skip
-            rows.append({
-                "monitor": monitor, "arm": arm, "level": level, "seed": seed,
-                "success": found.outcome == "success", "steps": found.steps,
-                "backtracks": len(found.runs) - 1,
-            })  # fmt: skip
-    return rows
-
-
-def paired(rows: Sequence[dict[str, Any]], arm: str, other: str) -> dict[str, float]:
-    """Mean difference of success, with an interval by resampling levels."""
-    by_unit = {(r["level"], r["seed"], r["arm"]): float(r["success"]) for r in rows}
-    names = sorted({(level, seed) for level, seed, _ in by_unit})
-    gains: dict[str, list[float]] = {}
-    for level, seed in names:
-        gain = by_unit[level, seed, arm] - by_unit[level, seed, other]
-        gains.setdefault(level, []).append(gain)
-    values = [np.array(gain) for gain in gains.values()]
-    rng = np.random.default_rng(7)
-    means = [
-        float(np.concatenate([values[i] for i in rng.integers(0, len(values), len(values))]).mean())
-        for _ in range(2000)
-    ]
-    low, high = np.quantile(means, [0.025, 0.975])
-    mean = float(np.concatenate(values).mean())
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Count what one monitor's arms came to."""
+    alone = [row for row in rows if row["arm"] == "continue"]
+    good = [row for row in alone if row["success"]]
     return {
-        "difference": round(mean, 3),
-        "low": round(float(low), 3),
-        "high": round(float(high), 3),
+        "arms": [arm_row(rows, arm) for arm in ARMS],
+        "paired": {f"{a} - {b}": paired(rows, a, b) for a, b in PAIRS},
+        "steps": {f"{a} - continue": paired(rows, a, "continue", "steps") for a in ACTING},
+        "pays": [pays(rows, arm) for arm in ACTING],
+        "alarms": rate(sum(row["alarm"] for row in alone), len(alone)),
+        "false_alarms": rate(sum(row["alarm"] for row in good), len(good)),
     }
 
 
-def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    table = []
-    for arm in ARMS:
-        own = [row for row in rows if row["arm"] == arm]
-        good = sum(row["success"] for row in own)
-        low, high = wilson(good, len(own))
-        table.append({
-            "arm": arm, "n": len(own), "success": round(good / len(own), 3),
-            "low": round(float(low), 3), "high": round(float(high), 3),
-            "steps": round(float(np.mean([row["steps"] for row in own])), 1),
-            "backtracks": round(float(np.mean([row["backtracks"] for row in own])), 2),
-        })  # fmt: skip
-    pairs = [("feedback", "continue"), ("feedback", "restart"), ("feedback", "shuffled"),
-             ("fork", "continue"), ("fork", "restart")]  # fmt: skip
-    return {"arms": table, "paired": {f"{a} - {b}": paired(rows, a, b) for a, b in pairs}}
+def alarm_rate(rows: list[dict[str, Any]]) -> float:
+    """Give alarms by step, as the stack raised them where nothing was done about it."""
+    alone = [row for row in rows if row["arm"] == "continue"]
+    steps = sum(row["steps"] for row in alone)
+    return round(sum(row["alarm"] for row in alone) / max(steps, 1), 5)
+
+
+def world_result(pool: Any, asked: argparse.Namespace, world: str, local: bool) -> dict[str, Any]:
+    """Play one world under every monitor."""
+    who = units(asked, world, local)
+    seeds = 1 if asked.quick else asked.attempts
+    found: dict[str, Any] = {"units": len(who), "seeds": seeds, "budget": world_of(world).BUDGET}
+    stack = played(pool, jobs_of(world, who, MonitorSpec("stack"), ARMS))
+    specs = {
+        "truth": MonitorSpec("truth"), "sag-rule": MonitorSpec("sag-rule"),
+        "random": MonitorSpec("random", rate=alarm_rate(stack)),
+    }  # fmt: skip
+    if local:
+        specs = {"random": specs["random"]}  # turns of a model are dear
+    by_monitor = {"stack": stack}
+    for name, spec in specs.items():
+        by_monitor[name] = played(pool, jobs_of(world, who, spec, ARMS))
+    for policy in dict.fromkeys(one[0] for one in who):
+        found[policy] = {
+            name: summary([row for row in rows if row["policy"] == policy])
+            for name, rows in by_monitor.items()
+        }
+        show(f"{world}, {policy}", found[policy])
+    return found
+
+
+def sensitivity(pool: Any, asked: argparse.Namespace) -> dict[str, Any]:
+    """Vary one thing at a time in the store room, against going on."""
+    who = [one for one in units(asked, "crates") if one[0] == "reckless"]
+    found: dict[str, Any] = {}
+    for axis, kinds in SENSITIVITY.items():
+        print(f"sensitivity to {axis}")
+        found[axis] = {}
+        for label, (monitor, fields) in kinds.items():
+            arms = {"continue": ARMS["continue"], "acting": fields}
+            try:
+                rows = played(pool, jobs_of("crates", who, monitor, arms))
+            except NotEnoughDataError as error:
+                found[axis][label] = {"missing": str(error)}
+                print(f"  {label:14} {error}")
+                continue
+            line = {
+                "acting": arm_row(rows, "acting"),
+                "difference": paired(rows, "acting", "continue"),
+                "steps": paired(rows, "acting", "continue", "steps"),
+                "pays": pays(rows, "acting"),
+            }
+            found[axis][label] = line
+            print("  {:14} success {rate:.2f} [{low:.2f}, {high:.2f}]".format(
+                label, **line["acting"]), _line(line["difference"]))  # fmt: skip
+    return found
+
+
+def played(pool: Any, jobs: list[Job]) -> list[dict[str, Any]]:
+    """Play jobs, several at once."""
+    return [row for rows in pool.map(play, jobs, chunksize=2) for row in rows]
+
+
+def show(title: str, found: Mapping[str, Any]) -> None:
+    """Print the tables of one policy."""
+    for monitor, table in found.items():
+        alarms = table["false_alarms"]
+        print(f"{title}: monitor {monitor}; alarms in successes {_rate(alarms)}")
+        for row in table["arms"]:
+            print(f"  {row['arm']:9} {_rate(row)}  steps {row['steps']}  tokens {row['tokens']}"
+                  f"  backtracks {row['backtracks']}")  # fmt: skip
+        for pair, gain in table["paired"].items():
+            print(f"  {pair:22} {_line(gain)}")
+        for row in table["pays"]:
+            print(f"  {row['arm']:9} precision {_rate(row['precision'])}  r {_rate(row['r'])}  "
+                  f"d {_rate(row['d'])}  p* {row['p_star']['value']}")  # fmt: skip
+
+
+def _rate(row: Mapping[str, Any]) -> str:
+    if not row["n"]:
+        return "- (n 0)"
+    return "{rate:.2f} [{low:.2f}, {high:.2f}] (n {n})".format(**row)
+
+
+def _line(gain: Mapping[str, Any]) -> str:
+    if not gain["n"]:
+        return "- (n 0)"
+    return "{difference:+.3f} [{low:+.3f}, {high:+.3f}] (n {n})".format(**gain)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--attempts", type=int, default=4, help="seeds of each level")
-    parser.add_argument("--budget", type=int, default=60, help="steps of all attempts together")
+    """Play, print, write down."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--worlds", default=",".join(WORLDS))
+    parser.add_argument("--policies", default="", help="some of a world's; default: all")
+    parser.add_argument("--attempts", type=int, default=4, help="seeds of each task")
+    parser.add_argument("--local", type=int, default=0, help="units of each local model")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--quick", action="store_true", help="easy levels, 1 seed")
+    parser.add_argument("--no-sensitivity", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="few tasks, 1 seed")
+    parser.add_argument("--figure", type=Path, help="draw what was written down before, and end")
     asked = parser.parse_args()
-    names = [one.name for one in levels() if not asked.quick or one.difficulty == "easy"]
-    seeds = range(1 if asked.quick else asked.attempts)
-    result: dict[str, Any] = {
-        "python": platform.python_version(), "world": "crates",
-        "worker": msgspec.to_builtins(WORKER),
-        "budget": asked.budget, "levels": len(names), "seeds": len(seeds), "quick": asked.quick,
-    }  # fmt: skip
-    jobs = [(m, name, s, asked.budget) for m in MONITORS for name in names for s in seeds]
-    with ProcessPoolExecutor(asked.jobs, mp_context=get_context("spawn")) as pool:
-        rows = [row for found in pool.map(unit, jobs, chunksize=4) for row in found]
-    for monitor in MONITORS:
-        result[monitor] = summary([row for row in rows if row["monitor"] == monitor])
-        print(f"monitor {monitor}")
-        for row in result[monitor]["arms"]:
-            print("  {arm:9} n {n:3}  success {success:.2f} [{low:.2f}, {high:.2f}]  "
-                  "steps {steps:5.1f}  backtracks {backtracks:.2f}".format(**row))  # fmt: skip
-        for pair, gain in result[monitor]["paired"].items():
-            print("  {:22} {difference:+.3f} [{low:+.3f}, {high:+.3f}]".format(pair, **gain))
+    if asked.figure:
+        from _backtracking_figure import draw
+
+        draw(json.loads(RESULT.read_text(encoding="utf-8")), asked.figure)
+        return
     path = RESULT.with_stem("backtracking-quick") if asked.quick else RESULT
+    names = [name for name in asked.worlds.split(",") if name]
+    result: dict[str, Any] = {"worlds": {}}
+    if path.exists() and set(names) != set(WORLDS):  # a part is played anew, the rest is kept
+        result = json.loads(path.read_text(encoding="utf-8"))
+    result |= {"python": platform.python_version(), "cpus": os.cpu_count(), "quick": asked.quick}
+    with ProcessPoolExecutor(asked.jobs, mp_context=get_context("spawn")) as pool:
+        for name in names:
+            result["worlds"][name] = world_result(pool, asked, name, local=False)
+            write(path, result)
+            if asked.local and world_of(name).local_policies():
+                result["worlds"][name + " (local models)"] = world_result(pool, asked, name, True)
+        if "crates" in names and not asked.no_sensitivity:
+            result["sensitivity"] = sensitivity(pool, asked)
+    write(path, result)
+
+
+def write(path: Path, result: dict[str, Any]) -> None:
+    """Write down what there is so far."""
+    result["worlds"] = dict(sorted(result["worlds"].items()))
     path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 

@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
     from sag_research.bloom import (
         BloomGraph,
         MemoryTool,
@@ -184,3 +186,13 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*__all__, "__version__"])
+
+
+def load_ipython_extension(ipython: InteractiveShell) -> None:
+    """Make ``%load_ext sag_research`` bring the ``%sag`` magics."""
+    import_module(f"{__name__}.magics").load(ipython)
+
+
+def unload_ipython_extension(ipython: InteractiveShell) -> None:
+    """Take the magics out again."""
+    import_module(f"{__name__}.magics").unload(ipython)

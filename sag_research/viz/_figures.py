@@ -87,7 +87,7 @@ _RC: Final[dict[str, Any]] = {
     "path.simplify": False,
 }
 
-_METADATA: Final[dict[str, dict[str, Any]]] = {
+METADATA: Final[dict[str, dict[str, Any]]] = {
     ".pdf": {"Creator": "sag_research", "Producer": None, "CreationDate": None},
     ".svg": {"Creator": "sag_research", "Date": None},
     ".png": {"Software": None},
@@ -158,10 +158,10 @@ def figure_bytes(figure: Figure | SubFigure | Axes, suffix: str) -> bytes:
     """Return the bytes of a figure in the format of a file name's suffix."""
     from matplotlib.figure import Figure as WholeFigure
 
-    metadata = _METADATA.get(suffix.lower())
+    metadata = METADATA.get(suffix.lower())
     if metadata is None:
         raise UsageError(
-            f"no figure format {suffix!r}", fix=f"end the name in {', '.join(_METADATA)}"
+            f"no figure format {suffix!r}", fix=f"end the name in {', '.join(METADATA)}"
         )
     whole = figure if isinstance(figure, WholeFigure) else figure.get_figure(root=True)
     if whole is None:

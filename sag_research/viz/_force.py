@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
+from sag_research.viz._drawn import Drawn
 from sag_research.viz._measure import BOX_HEIGHT
 from sag_research.viz._scene import Band, Node
 from sag_research.viz._style import MARKS
@@ -26,7 +27,7 @@ EAGER: Final = 0.8
 
 
 def place_force(
-    graph: Any, runs: list[str], events: list[str], nodes: Mapping[str, Node], seed: int = 7
+    drawn: Drawn, nodes: Mapping[str, Node], seed: int = 7
 ) -> tuple[dict[str, tuple[float, float]], list[Band]]:
     """Place the drawn nodes by attraction and repulsion.
 
@@ -41,12 +42,12 @@ def place_force(
 
     plain = nx.Graph()
     plain.add_nodes_from(nodes)
-    for source, target, kind in graph.edges(keys=True):
+    for one, other, kind in drawn.graph.edges(keys=True):
+        source, target = drawn.home.get(one, one), drawn.home.get(other, other)
         if source in nodes and target in nodes and source != target and kind != "CONTAINS":
             plain.add_edge(source, target, weight=3.0 if kind == "NEXT" else 1.0)
-    for key in runs:  # a run hangs on its first event only: a hub would pull all into a ball
-        own = [k for k in events if graph.nodes[k]["run_id"] == graph.nodes[key]["run_id"]]
-        if own:
+    for key in drawn.runs:  # a run hangs on its first event only: a hub would pull all into a ball
+        if own := drawn.lanes[drawn.graph.nodes[key]["run_id"]]:
             plain.add_edge(key, own[0], weight=3.0)
     reach = REACH * len(nodes) ** 0.5
     rounds = SPRING_ROUNDS if len(nodes) < LARGE else SPRING_ROUNDS_LARGE
@@ -88,5 +89,5 @@ def _pull_apart(
 
 def _half(node: Node) -> tuple[float, float]:
     if node.kind in MARKS:
-        return 15.0, 15.0
-    return node.size / 2 + 5, BOX_HEIGHT / 2 + 4
+        return 17.0, 17.0
+    return node.size / 2 + 5, BOX_HEIGHT * node.scale / 2 + 4

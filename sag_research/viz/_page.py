@@ -11,12 +11,62 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from sag_research._text import atomic_write, escape, script_json
+import msgspec
+
+from sag_research._text import atomic_write, escape, repair, script_json
+from sag_research.viz._grammar import OUTCOMES
 from sag_research.viz._pyvis import drawing_data, drawing_library
-from sag_research.viz._scene import Scene
+from sag_research.viz._scene import Band, Scene
 from sag_research.viz._style import legend
 
-__all__ = ["View", "inline", "page"]
+__all__ = ["View", "inline", "page", "scene_data"]
+
+
+def scene_data(scene: Scene) -> dict[str, Any]:
+    """Give all that ``js/draw.js`` draws, as plain JSON-able values.
+
+    Returns
+    -------
+    dict
+        ``keys`` (node ids in order), ``nodes``, ``edges`` and ``options`` (pyvis' form; a number
+        is a place in ``keys``), ``kinds``, ``texts`` (label, caption and detail), ``marks`` (mark,
+        tone, flags and scale), ``links`` (kind and label), ``bands``, ``legend``, ``notes``,
+        ``title``, ``layout``.
+    """
+    return drawing_data(scene) | {
+        "keys": _keys(scene),
+        "texts": [[node.label, node.caption, node.detail] for node in scene.nodes],
+        "kinds": [node.kind for node in scene.nodes],
+        "marks": [[node.mark, node.tone, list(node.flags), node.scale] for node in scene.nodes],
+        "links": [[edge.kind, edge.label] for edge in scene.edges],
+        "bands": [_band(band) for band in scene.bands],
+        "legend": legend(scene.nodes, {edge.kind for edge in scene.edges}),
+        "notes": list(scene.notes),
+        "title": repair(scene.title),
+        "layout": scene.layout,
+    }
+
+
+def _band(band: Band) -> dict[str, Any]:
+    """Give a band as a dict; its outcome in words, for a page draws what it is told."""
+    plain: dict[str, Any] = msgspec.to_builtins(band)
+    plain["label"], plain["run"] = repair(band.label), repair(band.run)
+    # as they come back from JSON, so that drawings can be compared
+    plain["end"] = list(band.end)
+    plain["risk"], plain["rows"] = ([list(row) for row in rows] for rows in (band.risk, band.rows))
+    plain["says"] = OUTCOMES.get(band.outcome, OUTCOMES["unknown"]) if band.outcome else ""
+    return plain
+
+
+def _keys(scene: Scene) -> list[str]:
+    """Give the ids as valid text; two that became equal stay two."""
+    keys: dict[str, None] = {}
+    for node in scene.nodes:
+        key = repair(node.id)
+        while key in keys:
+            key += "~"
+        keys[key] = None
+    return list(keys)
 
 
 def page(scene: Scene) -> str:
@@ -27,22 +77,11 @@ def page(scene: Scene) -> str:
     str
         HTML, ASCII only; the same scene gives the same text.
     """
-    kinds = {node.kind for node in scene.nodes}
-    data = drawing_data(scene) | {
-        "texts": [[node.label, node.caption, node.detail] for node in scene.nodes],
-        "links": [[edge.kind, edge.label] for edge in scene.edges],
-        "bands": [[b.label, b.x, b.y, b.width, b.height] for b in scene.bands],
-        "kinds": [node.kind for node in scene.nodes],
-        "legend": legend(kinds, {edge.kind for edge in scene.edges}),
-        "notes": scene.notes,
-        "title": scene.title,
-        "layout": scene.layout,
-    }
     return Template(_part("page.html")).substitute(
         title=escape(scene.title or "Bloomed graph").encode("ascii", "xmlcharrefreplace").decode(),
-        style=_part("page.css"),
-        library=_packed(drawing_library()),
-        data=_packed(script_json(data)),
+        style=_part("draw.css") + _part("page.css"),
+        library=_packed(drawing_library() + "\n;" + _part("draw.js")),
+        data=_packed(script_json(scene_data(scene))),
         script=_part("page.js"),
     )
 

@@ -11,29 +11,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
 from sag_research.errors import MissingDataError
-from sag_research.viz._measure import BOX_HEIGHT
 from sag_research.viz._scene import Node, Scene
-from sag_research.viz._style import (
-    BRIDGE,
-    ENTITY_COLOURS,
-    FONT_SIZE,
-    LINKS,
-    MARKS,
-    is_crowded,
-    tint,
-)
+from sag_research.viz._style import BRIDGE, LINKS, MARKS, hidden_edges
 
 __all__ = ["drawing_data", "drawing_library"]
 
 LIBRARY: Final = ("templates", "lib", "vis-9.1.2", "vis-network.min.js")
-UNKNOWN: Final = "#999999"
-FACE: Final = "system-ui, 'DejaVu Sans', sans-serif"
 
 
 @cache
@@ -57,7 +45,10 @@ def drawing_library() -> str:
 
 
 def drawing_data(scene: Scene) -> dict[str, Any]:
-    """Give a scene's nodes, edges and options in pyvis' own form, numbered instead of named."""
+    """Give a scene's nodes, edges and options in pyvis' own form, numbered instead of named.
+
+    An edge that is not drawn until one of its ends is pointed at is ``hidden``.
+    """
     from pyvis.network import Network
 
     network = Network(directed=True, cdn_resources="in_line")
@@ -67,7 +58,7 @@ def drawing_data(scene: Scene) -> dict[str, Any]:
     network.node_ids = list(range(len(scene.nodes)))
     network.node_map = dict(zip(network.node_ids, network.nodes, strict=True))
     network.edges = _edges(scene, numbers)
-    network.options = _options(sorted({node.kind for node in scene.nodes}))
+    network.options = _options(scene.layout)
     nodes, edges, _, _, _, options = network.get_network_data()
     return {"nodes": nodes, "edges": edges, "options": json.loads(options)}
 
@@ -75,89 +66,49 @@ def drawing_data(scene: Scene) -> dict[str, Any]:
 def _node(number: int, node: Node) -> dict[str, Any]:
     from pyvis.node import Node as PyvisNode
 
-    shape = MARKS[node.kind].shape if node.kind in MARKS else "box"
-    looks: dict[str, Any] = {"x": node.x, "y": node.y, "group": _group(node.kind)}
-    if shape == "box":
-        inner = node.size - 8
-        looks["widthConstraint"] = {"minimum": inner}  # with a maximum, text would be broken
-        looks["heightConstraint"] = {"minimum": BOX_HEIGHT - 8}
-    elif shape != "circle":
-        looks["size"] = node.size
+    shape = "dot" if node.kind in MARKS else "box"
+    looks: dict[str, Any] = {"x": node.x, "y": node.y, "size": node.size}
     options: dict[str, Any] = PyvisNode(number, shape, " ", **looks).options
     return options
-
-
-def _group(kind: str) -> str:
-    return kind if kind in MARKS or kind in ENTITY_COLOURS else "Other"
 
 
 def _edges(scene: Scene, numbers: dict[str, int]) -> list[dict[str, Any]]:
     from pyvis.edge import Edge as PyvisEdge
 
     made = []
-    crowded = is_crowded([edge.kind for edge in scene.edges])
-    for number, edge in enumerate(scene.edges):
+    timeline = scene.layout == "timeline"
+    for number, (edge, hidden) in enumerate(zip(scene.edges, hidden_edges(scene), strict=True)):
         link = LINKS.get(edge.kind, LINKS[""])
-        looks: dict[str, Any] = {
-            "id": number,
-            "color": {"color": link.colour, "opacity": link.opacity, "highlight": "#d55e00"}
-            | {"hover": "#d55e00"},
-            "width": link.width,
-        }
-        if crowded and edge.kind in BRIDGE:
-            # what is only named shows when a node is chosen; what is changed stays, paler
-            looks["hidden"] = edge.kind == "PROCESSED"
-            looks["color"]["opacity"] = 0.4
-            looks["width"] = 1.0
+        looks: dict[str, Any] = {"id": number, "width": link.width}
+        source, target = numbers[edge.source], numbers[edge.target]
+        level = scene.nodes[source].y == scene.nodes[target].y
+        if hidden:
+            looks["hidden"] = True
         if link.dashes:
             looks["dashes"] = [5, 4]
-        source, target = numbers[edge.source], numbers[edge.target]
-        if edge.kind in {*BRIDGE, "CONTAINS"} or (
-            # a lane is read from left to right
-            edge.kind == "NEXT"
-            and scene.layout == "timeline"
-            and scene.nodes[source].y == scene.nodes[target].y
-        ):
-            looks["arrows"] = ""
-        if edge.kind not in LINKS or edge.kind == "CAUSED_BY":
+        if edge.kind in {*BRIDGE, "CONTAINS"} or (timeline and level):
+            looks["arrows"] = ""  # a lane is read from left to right
+        if timeline and edge.kind == "FORKED_FROM":
+            looks["smooth"] = {"enabled": True, "type": "cubicBezier", "roundness": 0.6}
+            looks["smooth"]["forceDirection"] = "vertical"
+            looks["arrows"] = "from"  # time goes from the parent to the fork
+        elif edge.kind not in LINKS or edge.kind == "CAUSED_BY":
             looks["smooth"] = {"enabled": True, "type": "curvedCW", "roundness": 0.2}
         made.append(PyvisEdge(source, target, True, **looks).options)
     return made
 
 
-def _options(kinds: Sequence[str]) -> dict[str, Any]:
-    groups = {}
-    for kind in kinds:
-        if kind in MARKS:
-            mark = MARKS[kind]
-            fill, line, text = mark.fill, mark.line, mark.text
-        else:
-            line = ENTITY_COLOURS.get(kind, UNKNOWN)
-            fill, text = tint(line), "#1c2329"
-        size = FONT_SIZE if kind not in MARKS else FONT_SIZE - 2
-        groups[_group(kind)] = {
-            "color": {"background": fill, "border": line}
-            | {side: {"background": fill, "border": "#d55e00"} for side in ("highlight", "hover")},
-            "font": {"color": text, "size": size, "face": FACE},
-            "margin": 3 if kind in MARKS else 4,
-            "borderWidth": 2.5 if kind == "Fault" else 1.5,
-        }
+def _options(layout: str) -> dict[str, Any]:
     return {
         "physics": {"enabled": False},
         "layout": {"improvedLayout": False},
         "interaction": {
-            "hover": True, "hoverConnectedEdges": True, "selectConnectedEdges": True,
-            "dragNodes": True, "multiselect": False, "keyboard": {"enabled": False},
+            "hover": True, "hoverConnectedEdges": False, "selectConnectedEdges": False,
+            "dragNodes": layout == "force", "multiselect": False, "keyboard": {"enabled": False},
             "tooltipDelay": 86_400_000,
         },
-        "nodes": {
-            "borderWidthSelected": 3, "labelHighlightBold": False,
-            "shapeProperties": {"borderRadius": 4},
-            "scaling": {"label": {"drawThreshold": 3}},
-        },
         "edges": {
-            "smooth": False, "arrowStrikethrough": False, "selectionWidth": 1.5, "hoverWidth": 0.5,
+            "smooth": False, "arrowStrikethrough": False, "selectionWidth": 0, "hoverWidth": 0.5,
             "arrows": {"to": {"scaleFactor": 0.45}},
         },
-        "groups": groups,
     }  # fmt: skip

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import msgspec
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from sag_research.viz._page import View
 
 __all__ = ["Band", "Edge", "Node", "Scene"]
 
@@ -13,7 +22,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     """Key of the node in the graph."""
     kind: str
-    """Decides the looks: entity kind, ``Run``, ``Step``, ``Edit``, ``Fault`` or ``Event``."""
+    """Decides the looks: entity kind, ``Run``, ``Step``, ``Chain`` (of steps) or ``Event``."""
     label: str = ""
     """The short text on the node."""
     caption: str = ""
@@ -26,6 +35,14 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     """Scene units; y grows downwards."""
     size: float = 10.0
     """Half width of an event or run; whole width of an entity's box."""
+    mark: str = ""
+    """What a step did: ``look search edit test submit other``; decides the shape."""
+    tone: str = ""
+    """What came back: ``ok error empty unknown``; decides the colour."""
+    flags: tuple[str, ...] = ()
+    """``alarm``, ``fork-point``."""
+    scale: float = 1.0
+    """How large an entity's text is: rare ones stand out."""
 
 
 class Edge(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +65,20 @@ class Band(msgspec.Struct, frozen=True, kw_only=True):
     """Upper edge, scene units."""
     width: float
     height: float
+    run: str = ""
+    """Id of the run whose lane it is; empty for the shelf."""
+    outcome: str = ""
+    """``success``, ``failure`` or ``unknown``, drawn at `end`."""
+    end: tuple[float, float] = (0.0, 0.0)
+    """Where the outcome's text begins, scene units."""
+    risk: list[tuple[float, float, float]] = []
+    """Left and right edge, and the risk there, between 0 and 1."""
+    risk_y: float = 0.0
+    """Lower edge of the strip that shows the risk, scene units."""
+    captions: bool = False
+    """Whether there is room for captions below the marks."""
+    rows: list[tuple[str, float]] = []
+    """On the shelf: kinds of entities, and the y of the lowest row of each."""
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +98,51 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str] = []
     """What the drawing leaves out."""
     bands: list[Band] = []
+
+    @property
+    def table_(self) -> pd.DataFrame:
+        """The picture as a table, one row a node.
+
+        Columns ``key kind run step did result flags name detail``: what the marks, colours and
+        flags say, in words.
+        """
+        from sag_research.viz._table import scene_table
+
+        return scene_table(self)
+
+    def show(self, height: int = 600) -> View:
+        """Draw the scene inline in a notebook: a frame that needs no network and no kernel.
+
+        Parameters
+        ----------
+        height : int
+            Pixels.
+        """
+        from sag_research.viz._page import View
+
+        return View(self, height)
+
+    def to_html(self, path: str | os.PathLike[str]) -> Path:
+        """Write the scene as one self-contained, inert HTML file; returns its path."""
+        return self.show().to_html(path)
+
+    def to_png(self, path: str | os.PathLike[str], dpi: int = 200) -> Path:
+        """Draw the scene into a PNG file; returns its path."""
+        from sag_research.viz._static import save_scene
+
+        return save_scene(self, path, ".png", dpi)
+
+    def to_svg(self, path: str | os.PathLike[str]) -> Path:
+        """Draw the scene into an SVG file, texts as outlines; returns its path."""
+        from sag_research.viz._static import save_scene
+
+        return save_scene(self, path, ".svg")
+
+    def to_pdf(self, path: str | os.PathLike[str]) -> Path:
+        """Draw the scene into a PDF file of one page; returns its path."""
+        from sag_research.viz._static import save_scene
+
+        return save_scene(self, path, ".pdf")
 
     def __repr__(self) -> str:
         nodes, edges = len(self.nodes), len(self.edges)

@@ -6,7 +6,7 @@ from os import PathLike, environ
 
 from sag_research.lab import bundled
 from sag_research.workspace._analysing import Analysing
-from sag_research.workspace._branching import Branching
+from sag_research.workspace._exploring import Exploring
 from sag_research.workspace._filling import Filling
 from sag_research.workspace._memory import Remembering
 from sag_research.workspace._provenance import Provenance, provenance
@@ -38,7 +38,7 @@ def open(path: str | PathLike[str] | None = None, *, create: bool = True) -> Wor
     return Workspace(default_path() if path is None else path, create=create)
 
 
-class Workspace(Filling, Analysing, Branching, Remembering):
+class Workspace(Filling, Analysing, Exploring, Remembering):
     """Runs, labels and everything computed from them; made by :func:`sag_research.open`.
 
     A workspace may be used by several notebooks, agents and command lines at once. It is a

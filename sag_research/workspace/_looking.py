@@ -15,14 +15,14 @@ from sag_research.ingest import CopyReport, data_card, fetched_sets, hide, hide_
 from sag_research.ingest.registry import bibtex, cite, public_sets
 from sag_research.viz import report_page, report_tables
 from sag_research.viz import scene as graph_scene
-from sag_research.warehouse import QueryResult, step_table
+from sag_research.warehouse import QueryResult, Warehouse, step_table
 from sag_research.workspace._base import Base, cohort, shown
 from sag_research.workspace._provenance import provenance
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from sag_research.viz import DeadEndReport
+    from sag_research.viz import DeadEndReport, Watching
 
 __all__ = ["Looking"]
 
@@ -233,6 +233,37 @@ class Looking(Base):
         named = [runs] if isinstance(runs, str) else runs
         wanted = None if named is None else [self.resolve(run) for run in named]
         return bloom(self.sql, wanted, entity=entity, neighbours=neighbours, **options)
+
+    def watch(self, run: str, *, height: int = 600, **options: Any) -> Watching:
+        """Follow a run that another cell or another process is writing, in a live drawing.
+
+        Parameters
+        ----------
+        run : str
+            As :meth:`resolve` takes it. Its forks become lanes of their own.
+        height : int
+            Pixels.
+        **options
+            ``lanes``, the most runs that are drawn; the rest as
+            :func:`sag_research.viz.scene` takes it.
+
+        Returns
+        -------
+        Watching
+            ``.view``, ``.n_events``, ``.stop()``; it follows on a thread of its own, also while
+            a cell is busy, and ends by itself when the run and its forks have ended.
+        """
+        from sag_research.viz import Watching
+
+        run_id = self.resolve(run)
+        # a log and a warehouse for the watcher's thread alone; a log in memory is shared
+        if self.warehouse.folder is None:
+            store, own = self.store, Warehouse(None, self.store)
+            sql, close = own.sql, own.close
+        else:
+            other = type(self)(self.warehouse.folder.parent, create=False)
+            store, sql, close = other.store, other.sql, other.close
+        return Watching(run_id, store, sql, close=close, height=height, **options)
 
     def report(
         self,

@@ -24,6 +24,8 @@ from tests.ingest.formats import inspect_make as logs
 from tests.ingest.formats import openhands_make as oh
 from tests.ingest.formats import rows_make as rows
 from tests.ingest.formats import test_atif as atif
+from tests.ingest.formats import test_intercode as intercode
+from tests.ingest.formats import test_reflexion as reflexion
 from tests.ingest.formats import test_tau2 as tau2
 
 COUNT = itertools.count()
@@ -86,6 +88,13 @@ EXAMPLES: dict[str, list[Examples]] = {
     ],
     "atif": [file("trajectory.json", atif.trajectory())],
     "tau2": [file("results.json", tau2.results(tau2.simulation(), tau2.simulation(task_id="1")))],
+    "intercode": [
+        file("turns.json", {"0": intercode.episode(), "1": intercode.episode(task_id=1)}),
+        file("person.json", {"7": intercode.of_a_person()}),
+    ],
+    "reflexion": [
+        file("env_results_trial_1.json", [reflexion.environment(), reflexion.environment(1)])
+    ],
     "claude-code": [
         file("session.jsonl", claude.lines(*claude.family())),
         file("claude-code.txt", claude.lines(*claude.streamed())),

@@ -34,6 +34,7 @@ def running_lab(folder: Path, cells: Sequence[str]) -> Iterator[str]:
     nbformat.write(new_notebook(cells=code, metadata={"kernelspec": kernel}), work / "graph.ipynb")
     folders = {name: str(folder / name.lower()) for name in ("CONFIG", "DATA")}
     environment = os.environ | {f"JUPYTER_{k}_DIR": v for k, v in folders.items()}
+    _ask_for_no_news(folder / "config")
     environment |= {"JUPYTER_RUNTIME_DIR": str(runtime), "HOME": str(folder)}
     command = [
         sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--port=0",
@@ -49,6 +50,14 @@ def running_lab(folder: Path, cells: Sequence[str]) -> Iterator[str]:
         finally:
             server.terminate()
             server.wait(30)
+
+
+def _ask_for_no_news(config: Path) -> None:
+    """Answer JupyterLab's question about news, which stands over the page until it is answered."""
+    settings = config / "lab" / "user-settings" / "@jupyterlab" / "apputils-extension"
+    settings.mkdir(parents=True)
+    path = settings / "notification.jupyterlab-settings"
+    path.write_text('{"fetchNews": "false", "checkForUpdates": false}', encoding="utf-8")
 
 
 def _wait_for_server(server: subprocess.Popen[bytes], runtime: Path, log: Path) -> dict[str, str]:

@@ -31,6 +31,8 @@ ESCAPES = {
 RAW_HTML = re.compile(
     r"\b(innerHTML|outerHTML|insertAdjacentHTML|document\.write(ln)?)\b|\|\s*safe\b"
 )
+# Code of others, shipped unchanged: its digest is pinned, and what of it reads markup is not used.
+VENDORED = frozenset({"sag_research/viz/js/vendor/3d-force-graph.min.js"})
 Rule = Callable[[Module], Iterator[str]]
 
 
@@ -189,6 +191,7 @@ def check_rules(root: Path) -> list[str]:
 def check_page_files(root: Path) -> list[str]:
     """List the lines of shipped pages and scripts that would parse text as HTML."""
     pages = [p for p in sorted((root / PACKAGE).rglob("*")) if p.suffix in {".html", ".js", ".j2"}]
+    pages = [page for page in pages if page.relative_to(root).as_posix() not in VENDORED]
     return [
         f"{page.relative_to(root).as_posix()}:{number}: raw HTML: {hit.group()}"
         for page in pages

@@ -25,7 +25,7 @@ def draw(target: Path) -> None:
         file = Path(folder, "graph.html")
         file.write_text(page(scene(graph())), encoding="ascii")
         tab = offline.open(file)
-        tab.wait_for_function("document.documentElement.dataset.painted !== undefined")
+        tab.wait_for_function("() => document.documentElement.dataset.painted !== undefined")
         seen = Image.open(io.BytesIO(tab.screenshot())).convert("RGB")
         # few colours are in it: a palette makes the file a third of the size
         few = seen.quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)

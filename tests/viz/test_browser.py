@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import html
 import io
-import itertools
 
 import pytest
 
 from sag_research.bloom import BloomGraph, bloom_graph
-from sag_research.viz import inline, page, scene
+from sag_research.viz import inline, page, scene, scene_data, scene_patch
 from tests.viz.sample import graph
 from tests.viz.test_page import HOSTILE, hostile_graph
 
@@ -17,7 +16,7 @@ PAINTED = "() => document.documentElement.dataset.painted !== undefined"
 
 # pixels of the canvas that are not transparent, and how many colours they have
 INK = """() => {
-  const canvas = document.querySelector("#canvas canvas");
+  const canvas = document.querySelector(".sag-canvas canvas");
   const bytes = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
   const colours = new Set();
   let drawn = 0;
@@ -29,11 +28,10 @@ INK = """() => {
   return { share: drawn / (canvas.width * canvas.height), colours: colours.size };
 }"""
 
-# where a node stands on the screen, found by what the inspector says of it
-PLACE = """([name, text]) => {
-  const id = bloom.data.texts.findIndex((texts) => texts[2][name] === text);
-  const place = bloom.network.canvasToDOM(bloom.network.getPosition(id));
-  const canvas = document.querySelector("#canvas").getBoundingClientRect();
+# where a node stands on the screen
+PLACE = """(key) => {
+  const place = bloom.at(key);
+  const canvas = document.querySelector(".sag-canvas").getBoundingClientRect();
   return [place.x + canvas.left, place.y + canvas.top];
 }"""
 
@@ -51,8 +49,12 @@ def opened(offline_page, tmp_path):
     return open_scene
 
 
-def click(tab, name, text):
-    tab.mouse.click(*tab.evaluate(PLACE, [name, text]))
+def click(tab, key):
+    tab.mouse.click(*tab.evaluate(PLACE, key))
+
+
+def heading(tab):
+    return tab.inner_text(".sag-inspector h2")
 
 
 def test_a_run_of_thirty_steps_is_drawn_and_read(opened, offline_page):
@@ -60,84 +62,195 @@ def test_a_run_of_thirty_steps_is_drawn_and_read(opened, offline_page):
     ink = tab.evaluate(INK)
     assert ink["share"] > 0.2
     assert ink["colours"] > 100
-    assert "How to read this" in tab.inner_text("#inspector")
-    click(tab, "step", "5")
-    tab.wait_for_function("document.querySelector('#inspector h2').textContent === 'step 5'")
-    shown = tab.inner_text("#inspector")
+    assert heading(tab) == "How to read this"
+    click(tab, "event:leap-day~1:7")
+    assert heading(tab) == "step 5"
+    shown = tab.inner_text(".sag-inspector")
     assert "python reproduce.py" in shown
     assert "ValueError: day is out of range for month" in shown
-    assert "ValueError" in tab.locator("#inspector .near button").all_inner_texts()
-    tab.locator("#inspector .near button", has_text="ValueError").first.click()
-    assert tab.inner_text("#inspector h2") == "ValueError"
-    assert "step 14 · leap-day~1" in tab.locator("#inspector .near button").all_inner_texts()
+    assert "ValueError" in tab.locator(".sag-near button").all_inner_texts()
+    tab.locator(".sag-near button", has_text="ValueError").first.click()
+    assert heading(tab) == "ValueError"
+    assert "step 14 · leap-day~1" in tab.locator(".sag-near button").all_inner_texts()
     offline_page.assert_quiet()
 
 
-def test_the_screenshot_shows_lanes_and_boxes(opened):
+def test_the_screenshot_shows_lanes_marks_and_results(opened):
     from PIL import Image
 
     tab = opened(scene(graph()))
     picture = Image.open(io.BytesIO(tab.screenshot())).convert("RGB")
     counts = {colour: n for n, colour in picture.getcolors(1 << 24)}
-    assert counts[(0xE6, 0x9F, 0x00)] > 300  # steps that changed something
+    assert counts[(0x00, 0x72, 0xB2)] > 1_000  # what went well
+    assert counts[(0xF0, 0x88, 0x3E)] > 300  # errors
     assert counts[(0xF4, 0xF6, 0xF8)] > 50_000  # lanes and shelf
-    assert counts[(0xD5, 0x5E, 0x00)] > 100  # exit codes
 
 
-def test_boxes_do_not_overlap_as_the_browser_draws_them(opened):
+def test_texts_fit_into_their_boxes_as_the_browser_measures_them(opened):
     names = ["sqlite3.OperationalError", "mmmmWWWW@@%%mmmmWWWW@@", "a/very/long/path/to/one.py"]
     names += ["iiiiii", "中文中文中文中文", "UPPER_CASE_CONSTANT_XY", "x", "…mixed.Case_Name"]
     mentions = [("r", 2, f"{kind}||{name}") for name in names for kind in ("File", "Error")]
-    tab = opened(scene(bloom_graph([("r", 1, "run.created"), ("r", 2)], mentions)))
-    boxes = tab.evaluate("bloom.data.nodes.map((n) => bloom.network.getBoundingBox(n.id))")
-    assert len(boxes) == 3 + len(mentions)
-    for a, b in itertools.combinations(boxes, 2):
-        apart = a["right"] <= b["left"] or b["right"] <= a["left"]
-        assert apart or a["bottom"] <= b["top"] or b["bottom"] <= a["top"]
-
-
-def test_pointing_reads_clicking_keeps(opened):
-    tab = opened(scene(graph()))
-    tab.mouse.move(*tab.evaluate(PLACE, ["step", "3"]))
-    tab.wait_for_function("document.querySelector('#inspector h2').textContent === 'step 3'")
-    click(tab, "step", "8")
-    tab.wait_for_function("document.querySelector('#inspector h2').textContent === 'step 8'")
-    tab.mouse.move(*tab.evaluate(PLACE, ["step", "3"]))
-    tab.wait_for_timeout(100)
-    assert tab.inner_text("#inspector h2") == "step 8"
-    tab.mouse.click(1000 - 10, 720 - 10)  # nothing there
-    tab.wait_for_function(
-        "document.querySelector('#inspector h2').textContent === 'How to read this'"
+    drawn = scene(bloom_graph([("r", 1, "run.created"), ("r", 2)], mentions))
+    labels = {node.label: node.size for node in drawn.nodes if node.detail.get("entity")}
+    assert len(labels) == len(names) + 2  # a path keeps its end, an error's name its beginning
+    widths = opened(drawn).evaluate(
+        """(labels) => {
+          const context = document.createElement("canvas").getContext("2d");
+          context.font = "13px system-ui, 'DejaVu Sans', sans-serif";
+          return labels.map((label) => context.measureText(label).width);
+        }""",
+        list(labels),
     )
+    for (label, size), width in zip(labels.items(), widths, strict=True):
+        assert width <= size - 6, label
+
+
+def test_pointing_reads_and_ties_clicking_keeps(opened):
+    tab = opened(scene(graph()))
+    before = tab.evaluate(INK)
+    tab.mouse.move(*tab.evaluate(PLACE, "event:leap-day~1:5"))
+    tab.wait_for_function(
+        "() => document.querySelector('.sag-inspector h2').textContent === 'step 3'"
+    )
+    tab.wait_for_timeout(100)
+    assert tab.evaluate(INK) != before
+    click(tab, "event:leap-day~1:10")
+    assert heading(tab) == "step 8"
+    tab.mouse.move(*tab.evaluate(PLACE, "event:leap-day~1:5"))
+    tab.wait_for_timeout(100)
+    assert heading(tab) == "step 8"
+    tab.mouse.click(1000 - 10, 600)  # nothing there
+    assert heading(tab) == "How to read this"
+
+
+def test_the_keyboard_walks_along_lanes_and_between_them(opened, offline_page):
+    tab = opened(scene(graph()))
+    tab.keyboard.press("Tab")
+    while tab.evaluate("() => !document.activeElement.classList.contains('sag-picture')"):
+        tab.keyboard.press("Tab")
+    tab.keyboard.press("ArrowRight")
+    assert heading(tab) == "run leap-day~1"
+    for _ in range(4):
+        tab.keyboard.press("ArrowRight")
+    assert heading(tab) == "step 2"
+    tab.keyboard.press("ArrowLeft")
+    assert heading(tab) == "step 1"
+    assert "looked at something" in tab.text_content(".sag-said")
+    tab.keyboard.press("Enter")
+    assert tab.evaluate("() => bloom.selected()") == "event:leap-day~1:3"
+    tab.keyboard.press("ArrowDown")
+    tab.keyboard.press("Enter")
+    assert tab.evaluate("() => bloom.selected()").startswith(
+        ("run:leap-day~1-fork", "event:leap-day~1-fork")
+    )
+    tab.keyboard.press("Escape")
+    assert tab.evaluate("() => bloom.selected()") is None
+    tab.keyboard.press("/")
+    tab.keyboard.type("redis")
+    keys = tab.evaluate("() => bloom.find('redis')")
+    assert "System||Redis" in keys
+    assert tab.inner_text(".sag-tools span") == f"{len(keys)} found"
+    tab.keyboard.press("Enter")
+    assert tab.inner_text(".sag-tools span") == f"1 of {len(keys)}"
+    offline_page.assert_quiet()
+
+
+def test_the_table_says_the_same_as_the_picture(opened):
+    drawn = scene(graph())
+    tab = opened(drawn)
+    assert tab.locator(".sag-table tr").count() == 0
+    tab.locator(".sag-table summary").click()
+    tab.wait_for_function("() => document.querySelectorAll('.sag-table tr').length > 1")
+    assert tab.locator(".sag-table tr").count() == len(drawn.nodes) + 1
+    row = tab.locator(".sag-table tr", has_text="python reproduce.py").first
+    assert row.locator("td").all_inner_texts()[:5] == [
+        "Step", "leap-day~1", "5", "ran a test or a program", "error or failed test",
+    ]  # fmt: skip
 
 
 def test_the_legend_hides_and_shows_a_kind(opened):
     tab = opened(scene(graph()))
     hidden = "() => bloom.network.body.data.nodes.get().filter((node) => node.hidden).length"
-    tab.get_by_role("button", name="Command").click()
-    assert tab.evaluate(hidden) == sum(node.kind == "Command" for node in scene(graph()).nodes)
-    tab.get_by_role("button", name="Command").click()
-    assert tab.evaluate(hidden) == 0
+    for name, kind, field in [("Command", "Command", "kind"), ("searched", "search", "mark")]:
+        tab.get_by_role("button", name=name, exact=True).click()
+        nodes = scene(graph()).nodes
+        assert tab.evaluate(hidden) == sum(getattr(node, field) == kind for node in nodes) > 0
+        tab.get_by_role("button", name=name, exact=True).click()
+        assert tab.evaluate(hidden) == 0
 
 
 def test_a_run_tells_where_it_was_forked_from(opened):
     tab = opened(scene(graph()))
-    click(tab, "forked from", "leap-day~1 at position 10")
-    assert "forked from" in tab.inner_text("#inspector")
-    assert "success" in tab.inner_text("#inspector")
-    tab.locator("#inspector .near button", has_text="step 8").click()
-    assert tab.inner_text("#inspector h2") == "step 8"
+    click(tab, "run:leap-day~1-fork")
+    assert "leap-day~1 at position 10" in tab.inner_text(".sag-inspector")
+    assert "success" in tab.inner_text(".sag-inspector")
+    tab.locator(".sag-near button", has_text="step 8").click()
+    assert heading(tab) == "step 8"
+
+
+def test_two_drawings_live_on_one_page_and_are_patched(opened, offline_page):
+    old, new = scene_data(scene(graph(fork=False))), scene_data(scene(graph(), collapse=True))
+    tab = opened(scene(graph()))
+    told = tab.evaluate(
+        """([old, next, patch, back]) => {
+          const root = document.createElement("div");
+          root.style.height = "400px";
+          document.body.append(root);
+          const heard = [];
+          const view = sagDraw(vis, root, old, { inspector: false });
+          view.onChoose((key) => heard.push(key));
+          const links = () => view.links().map((link) => JSON.stringify(link)).sort();
+          const state = () => [view.keys().sort(), links(), view.network.body.nodeIndices.length];
+          const states = [state()];
+          view.choose(old.keys[0]);
+          view.patch(patch); states.push(state());
+          view.patch(back); states.push(state());
+          view.replace(next); states.push(state());
+          const inspectors = root.querySelectorAll(".sag-inspector").length;
+          return { states, kept: view.selected(), inspectors };
+        }""",
+        [old, new, scene_patch(old, new), scene_patch(new, old)],
+    )
+    first, patched, back, replaced = told["states"]
+    assert first == back
+    assert patched == replaced
+    assert patched[0] == sorted(new["keys"])
+    assert patched[2] == len(new["nodes"])
+    assert told["kept"] == old["keys"][0]
+    assert told["inspectors"] == 0
+    tab.wait_for_timeout(100)
+    offline_page.assert_quiet()
+
+
+def test_theme_follows_the_notebook_and_what_it_is_told(opened):
+    tab = opened(scene(graph()))
+    theme = "() => document.querySelector('.sag').dataset.theme"
+    assert tab.evaluate(theme) == "light"
+    tab.evaluate("() => { document.body.dataset.jpThemeLight = 'false'; }")
+    tab.wait_for_function("() => document.querySelector('.sag').dataset.theme === 'dark'")
+    tab.evaluate("() => bloom.setTheme('light')")
+    assert tab.evaluate(theme) == "light"
+    tab.evaluate("() => bloom.destroy()")
+    assert tab.evaluate("() => document.getElementById('bloom').childElementCount") == 0
 
 
 @pytest.mark.parametrize("layout", ["timeline", "force"])
 def test_hostile_text_stays_text(opened, offline_page, layout):
     drawn = scene(hostile_graph(), layout, entities=1000)
     tab = opened(drawn)
-    for id in range(len(drawn.nodes)):
-        tab.evaluate("(id) => bloom.choose(id)", id)
-        inspector = tab.locator("#inspector")
-        assert inspector.locator("script, img, svg, a, iframe").count() == 0
-        assert inspector.locator("pre *, dd *, h2 *").count() == 0
+    keys = scene_data(drawn)["keys"]
+    assert len(set(keys)) == len(drawn.nodes)
+    for key in keys:
+        found = tab.evaluate(
+            """(key) => {
+              bloom.choose(key);
+              const inspector = document.querySelector(".sag-inspector");
+              const bad = "script, img, svg, a, iframe, pre *, dd *, h2 *";
+              return [bloom.selected() === key, inspector.querySelectorAll(bad).length];
+            }""",
+            key,
+        )
+        assert found == [True, 0], key[:80]
     tab.wait_for_timeout(100)
     assert tab.evaluate("window.__pwned === undefined")
     assert tab.url.startswith("file:")
@@ -148,9 +261,9 @@ def test_hidden_characters_are_made_visible(opened):
     drawn = scene(hostile_graph(), entities=1000)
     tab = opened(drawn)
     at = HOSTILE.index("right to left \u202egnp.exe")
-    step = next(i for i, n in enumerate(drawn.nodes) if n.detail.get("step") == str(at))
-    tab.evaluate("(id) => bloom.choose(id)", step)
-    assert "right to left \u27e8U+202E\u27e9gnp.exe" in tab.inner_text("#inspector")
+    step = next(n.id for n in drawn.nodes if n.detail.get("step") == str(at))
+    tab.evaluate("(key) => bloom.choose(key)", step)
+    assert "right to left \u27e8U+202E\u27e9gnp.exe" in tab.inner_text(".sag-inspector")
     assert "\u202e" not in tab.inner_text("body")
 
 
@@ -183,8 +296,8 @@ def test_a_frame_in_a_host_page(offline_page, tmp_path):
     inner = next(frame for frame in tab.frames if frame != tab.main_frame)
     inner.wait_for_function(PAINTED)
     assert inner.evaluate(INK)["share"] > 0.05
-    inner.evaluate("() => bloom.choose(0)")
-    assert "thought" in inner.inner_text("#inspector") or "run" in inner.inner_text("#inspector")
+    inner.evaluate("() => bloom.choose(bloom.keys()[0])")
+    assert inner.inner_text(".sag-inspector h2").startswith("run ")
     # sandboxed: the frame has an origin of its own and cannot reach its host
     assert inner.evaluate("() => window.origin") == "null"
     for where in (tab.main_frame, inner):
@@ -210,7 +323,7 @@ def test_titles_can_be_read_on_light_and_dark(opened, offline_page, scheme):
     offline_page.page.emulate_media(color_scheme=scheme)
     tab = opened(scene(graph()))
     paper, ink = tab.evaluate("""() => {
-      const style = getComputedStyle(document.body);
+      const style = getComputedStyle(document.querySelector('.sag'));
       const sum = (text) => text.match(/\\d+/g).slice(0, 3).reduce((a, b) => a + Number(b), 0);
       return [sum(style.backgroundColor), sum(style.color)];
     }""")

@@ -6,6 +6,7 @@ import base64
 import gzip
 import hashlib
 import html
+import itertools
 import json
 import re
 from html.parser import HTMLParser
@@ -16,6 +17,7 @@ import pytest
 from sag_research.bloom import EventRow, RunRow, bloom_graph
 from sag_research.viz import Node, Scene, inline, page, scene
 from sag_research.viz._pyvis import LIBRARY, drawing_data, drawing_library
+from sag_research.viz._style import ENTITY_COLOURS, TONES, tint
 from tests.viz.sample import graph
 
 HOSTILE = [
@@ -29,6 +31,8 @@ HOSTILE = [
     '"><svg onload=window.__pwned=1>',
     "'); window.__pwned=1; ('",
     "\u2028window.__pwned=1\u2029",
+    "__proto__",
+    "x" * 1_000_000,
 ]
 
 
@@ -149,3 +153,51 @@ def test_the_frame_is_sandboxed_and_holds_the_page_unchanged():
 
 def test_thirty_steps_are_a_small_page():
     assert len(page(scene(graph()))) < 250_000
+
+
+def luminance(colour):
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one, other):
+    """The ratio of WCAG 2."""
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_texts_can_be_read(theme):
+    css = files("sag_research.viz").joinpath("js", "draw.css").read_text(encoding="utf-8")
+    head = ".sag {" if theme == "light" else '.sag[data-theme="dark"] {'
+    block = css.split(head, 1)[1].split("}", 1)[0]
+    colours = dict(re.findall(r"--sag-([a-z-]+): (#[0-9a-f]{6})", block))
+    pairs = [(ink, ground) for ink in ("ink", "faint") for ground in ("paper", "band", "chip")]
+    pairs += [(word, "band") for word in
+              ("success", "failure", "undecided", "alarm", "parting")]  # fmt: skip
+    pairs += [(f"{tone}-ink", tone) for tone in ("ok", "error", "empty", "unknown", "run")]
+    for ink, ground in pairs:
+        assert contrast(colours[ink], colours[ground]) >= 4.5, (ink, ground)
+    for line in ("ok-line", "error-line", "empty-line", "next", "fork", "changed", "risk", "focus"):
+        assert contrast(colours[line], colours["band"]) >= 2.9, line  # no texts
+    for colour in ENTITY_COLOURS.values():
+        share = 0.14 if theme == "light" else 0.34
+        assert contrast(colours["ink"], tint(colour, share, colours["paper"])) >= 4.5, colour
+
+
+def test_the_colours_of_results_stay_apart_without_red_or_green():
+    # as dichromats see them (Machado, Oliveira and Fernandes 2009, severity 1)
+    seen = {
+        "protan": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216),
+                   (-0.003882, -0.048116, 1.051998)),
+        "deutan": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413),
+                   (-0.011820, 0.042940, 0.968881)),
+    }  # fmt: skip
+    for matrix in seen.values():
+        fills = {}
+        for tone, (fill, _) in TONES.items():
+            parts = [int(fill[i : i + 2], 16) for i in (1, 3, 5)]
+            fills[tone] = [sum(m * p for m, p in zip(row, parts, strict=True)) for row in matrix]
+        for one, other in itertools.combinations(fills.values(), 2):
+            assert sum(abs(a - b) for a, b in zip(one, other, strict=True)) > 80
