@@ -1,7 +1,8 @@
 """Does going back pay? Arms of one experiment in three worlds, at equal total steps.
 
     python benchmarks/backtracking.py [--worlds crates,export-job,bugfix] [--attempts 4] [--jobs 2]
-                                      [--policies NAMES] [--local 0] [--quick]
+                                      [--policies NAMES] [--parts worlds,sensitivity] [--local 0]
+                                      [--quick]
 
 Each unit is a task and a seed; every arm plays it with the same seed and the same budget of steps
 over all its attempts, so differences are paired. Agents are scripted and have their vices on;
@@ -121,7 +122,7 @@ def world_result(pool: Any, asked: argparse.Namespace, world: str, local: bool) 
         "random": MonitorSpec("random", rate=alarm_rate(stack)),
     }  # fmt: skip
     if local:
-        specs = {"random": specs["random"]}  # turns of a model are dear
+        del specs["sag-rule"]  # turns of a model are dear
     by_monitor = {"stack": stack}
     for name, spec in specs.items():
         by_monitor[name] = played(pool, jobs_of(world, who, spec, ARMS))
@@ -201,7 +202,7 @@ def main() -> None:
     parser.add_argument("--attempts", type=int, default=4, help="seeds of each task")
     parser.add_argument("--local", type=int, default=0, help="units of each local model")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--no-sensitivity", action="store_true")
+    parser.add_argument("--parts", default="worlds,sensitivity", help="play these alone")
     parser.add_argument("--quick", action="store_true", help="few tasks, 1 seed")
     parser.add_argument("--figure", type=Path, help="draw what was written down before, and end")
     asked = parser.parse_args()
@@ -213,16 +214,19 @@ def main() -> None:
     path = RESULT.with_stem("backtracking-quick") if asked.quick else RESULT
     names = [name for name in asked.worlds.split(",") if name]
     result: dict[str, Any] = {"worlds": {}}
-    if path.exists() and set(names) != set(WORLDS):  # a part is played anew, the rest is kept
+    if path.exists() and (
+        set(names) != set(WORLDS) or "worlds" not in asked.parts
+    ):  # a part is played anew, the rest is kept
         result = json.loads(path.read_text(encoding="utf-8"))
     result |= {"python": platform.python_version(), "cpus": os.cpu_count(), "quick": asked.quick}
     with ProcessPoolExecutor(asked.jobs, mp_context=get_context("spawn")) as pool:
         for name in names:
-            result["worlds"][name] = world_result(pool, asked, name, local=False)
-            write(path, result)
+            if "worlds" in asked.parts:
+                result["worlds"][name] = world_result(pool, asked, name, local=False)
+                write(path, result)
             if asked.local and world_of(name).local_policies():
                 result["worlds"][name + " (local models)"] = world_result(pool, asked, name, True)
-        if "crates" in names and not asked.no_sensitivity:
+        if "crates" in names and "sensitivity" in asked.parts:
             result["sensitivity"] = sensitivity(pool, asked)
     write(path, result)
 

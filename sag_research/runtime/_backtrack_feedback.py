@@ -176,7 +176,8 @@ def _parting(situation: Situation, name: str, steps: Steps) -> _Sibling:
 def _deed(step: Mapping[str, Any]) -> str:
     """Return what a step did: its action, or else its last word."""
     action = str(step.get("action") or "")
-    is_final = "final" in (step.get("flags") or ())
+    flags = step.get("flags")
+    is_final = flags is not None and "final" in list(flags)  # of a table it is an array
     return str(step.get("thought") or "") if is_final and not action.strip() else action
 
 

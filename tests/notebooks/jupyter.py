@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -42,14 +43,24 @@ def running_lab(folder: Path, cells: Sequence[str]) -> Iterator[str]:
     ]  # fmt: skip
     with log.open("w", encoding="utf-8") as output:
         server = subprocess.Popen(
-            command, env=environment, stdout=output, stderr=output, stdin=subprocess.DEVNULL
-        )
+            command, env=environment, stdout=output, stderr=output, stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )  # fmt: skip
         try:
             info = _wait_for_server(server, runtime, log)
             yield f"{info['url']}lab/tree/graph.ipynb?token={info['token']}"
         finally:
-            server.terminate()
-            server.wait(30)
+            _stop(server)
+
+
+def _stop(server: subprocess.Popen[bytes]) -> None:
+    """Ask the server to end, and then make it: it may wait for a kernel that does not answer."""
+    server.terminate()
+    try:
+        server.wait(20)
+    except subprocess.TimeoutExpired:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
 
 
 def _ask_for_no_news(config: Path) -> None:

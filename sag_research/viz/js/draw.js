@@ -423,6 +423,9 @@ function sagDraw(vis, root, data, options) {
   const LEGIBLE = 0.8;
   const ENOUGH = 0.68;
   let shown = false;
+  let gone = false;
+  // vis leaves out what it has not measured yet, and measures it while it leaves it out
+  const again = () => requestAnimationFrame(() => { if (!gone) network.redraw(); });
   const show = (whole) => {
     const [wide, high] = [canvas.clientWidth, canvas.clientHeight];
     if (!wide || !high) return;
@@ -436,6 +439,8 @@ function sagDraw(vis, root, data, options) {
     const y = (bottom - top) * scale > high - 2 * margin
       ? top - margin / scale + high / scale / 2 : (top + bottom) / 2;
     network.moveTo({ position: { x, y }, scale: Math.max(scale, 0.02), animation: false });
+    if (!whole && kept !== null) bring(kept);
+    again();
   };
   const closer = (factor) => network.moveTo({ scale: Math.min(Math.max(network.getScale() * factor, 0.02), 8), animation: false });
   const bring = (key) => {
@@ -763,9 +768,9 @@ function sagDraw(vis, root, data, options) {
       byNumber.delete(record.number);
       nodes.remove(record.number);
     }
-    const gone = new Set((told.edges && told.edges.remove || []).map(([source, target, kind]) => linkKey(source, target, kind)));
+    const cut = new Set((told.edges && told.edges.remove || []).map(([source, target, kind]) => linkKey(source, target, kind)));
     for (const [name, link] of links) {
-      if (!gone.has(name) && records.has(link.source) && records.has(link.target)) continue;
+      if (!cut.has(name) && records.has(link.source) && records.has(link.target)) continue;
       links.delete(name);
       edges.remove(link.number);
     }
@@ -786,6 +791,7 @@ function sagDraw(vis, root, data, options) {
     if (kept !== null) inspect(kept);
     writeAround();
     light();
+    again();
     if (turned) show(false);
   };
 
@@ -813,12 +819,13 @@ function sagDraw(vis, root, data, options) {
   fitWidth.observe(canvas);
 
   return {
-    network, choose: (key) => choose(key, true), selected: () => kept, onChoose: (told) => listeners.push(told),
+    network, choose: (key) => { choose(key, true); if (kept !== null && shown) bring(kept); }, selected: () => kept, onChoose: (told) => listeners.push(told),
     find, fit: () => show(true), closer, patch, replace, setTheme,
     keys: () => [...records.keys()],
     at: (key) => network.canvasToDOM(network.getPosition(records.get(key).number)),
     links: () => [...links.values()].map(({ source, target, kind, label, looks }) => ({ source, target, kind, label, hidden: Boolean(looks.hidden) })),
     destroy: () => {
+      gone = true;
       scheme.removeEventListener("change", dress);
       labTheme.disconnect();
       fitWidth.disconnect();
