@@ -13,6 +13,7 @@ from sag_research.ingest._source import Source
 from sag_research.ingest.formats.atif import Atif
 from sag_research.ingest.formats.claude_code import ClaudeCode
 from sag_research.ingest.formats.inspect import Inspect
+from sag_research.ingest.formats.intercode import InterCode
 from sag_research.ingest.formats.mini_swe_agent import MiniSweAgent
 from sag_research.ingest.formats.native import Native
 from sag_research.ingest.formats.nebius_openhands import NebiusOpenHands
@@ -22,6 +23,7 @@ from sag_research.ingest.formats.openhands import OpenHands
 from sag_research.ingest.formats.openhands_completions import OpenHandsCompletions
 from sag_research.ingest.formats.openhands_output import OpenHandsOutput
 from sag_research.ingest.formats.openhands_sdk import OpenHandsSdk
+from sag_research.ingest.formats.reflexion import Reflexion
 from sag_research.ingest.formats.swe_agent import SweAgent
 from sag_research.ingest.formats.swe_gym import SweGym
 from sag_research.ingest.formats.swe_smith import SweSmith
@@ -48,6 +50,8 @@ FORMATS: Final[tuple[Format, ...]] = (
     Atif(),
     Tau2(),
     ClaudeCode(),
+    InterCode(),
+    Reflexion(),
 )
 """All formats; where two are equally sure of a file, the first one has it."""
 
