@@ -7,10 +7,11 @@ from typing import Any, Final
 import msgspec
 
 from sag_research.errors import UsageError
+from sag_research.lab._conversation import conversation
 from sag_research.lab.bugfix._episode import NO_ACTION, SYSTEM
 from sag_research.lab.bugfix._notes import FAILED
 from sag_research.lab.bugfix.world import TOOLS, BugfixWorld, render
-from sag_research.llm import Message, Model, Reply, Request, Tool, ToolCall
+from sag_research.llm import Model, Reply, Request, Tool, ToolCall
 from sag_research.model import Call, Outcome, OutcomeName
 from sag_research.runtime import (
     Agent,
@@ -137,31 +138,12 @@ def _lapses(ctx: RunContext) -> int:
 
 def question(ctx: RunContext) -> Request:
     """Make the conversation from the steps so far, those of an ancestor included."""
-    messages = [Message(role="user", content=_desk(ctx).task.problem)]
-    told = str(ctx.change.get("feedback", ""))
-    fork = ctx.store.get_run(ctx.run_id).fork_position
-    for event in ctx.steps():
-        if told and (event.position or 0) > fork:
-            messages.append(Message(role="user", content=told))
-            told = ""
-        calls = [msgspec.convert(call, Call) for call in event.payload["calls"]]
-        messages.append(
-            Message(role="assistant", content=event.payload["thought"], calls=_asked(calls))
-        )
-        messages += [_answer(call) for call in calls]
-        if not calls:
-            messages.append(Message(role="user", content=event.payload["observation"]))
-    messages += [Message(role="user", content=told)] if told else []
-    return Request(system=SYSTEM, messages=tuple(messages), tools=_tools())
+    messages = conversation(ctx, _desk(ctx).task.problem, _answer)
+    return Request(system=SYSTEM, messages=messages, tools=_tools())
 
 
-def _answer(call: Call) -> Message:
-    content = call.observation + ("" if call.status == "ok" else FAILED)
-    return Message(role="tool", content=content, call_id=call.id, name=call.name)
-
-
-def _asked(calls: list[Call]) -> tuple[ToolCall, ...]:
-    return tuple(ToolCall(id=c.id, name=c.name, arguments=c.arguments) for c in calls)
+def _answer(call: Call) -> str:
+    return call.observation + ("" if call.status == "ok" else FAILED)
 
 
 def _tools() -> tuple[Tool, ...]:

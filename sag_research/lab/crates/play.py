@@ -11,9 +11,10 @@ import msgspec
 
 from sag_research.errors import UsageError
 from sag_research.lab._assignment import Assignment, Played
+from sag_research.lab._conversation import conversation
 from sag_research.lab.crates.policy import ScriptedWorker, habit_names
 from sag_research.lab.crates.world import CratesWorld, action_text, levels
-from sag_research.llm import Message, Model, Reply, Request, Tool, ToolCall
+from sag_research.llm import Model, Reply, Request, Tool
 from sag_research.log import SQLiteEventStore
 from sag_research.model import Call, Event, Outcome, Run
 from sag_research.runtime import (
@@ -31,6 +32,7 @@ __all__ = ["MAX_STEPS", "CratesPlay", "carry_on"]
 
 MAX_STEPS: Final = 45
 _SYSTEM: Final = "Push every crate to a place. A push cannot be taken back. Use the tools."
+_BEGIN: Final = "Here is the store room's door. Begin."
 _SOURCE: Final = "world:crates"
 
 
@@ -200,28 +202,8 @@ def _write(ctx: RunContext, reply: Reply, calls: list[Call]) -> None:
 
 
 def _question(ctx: RunContext) -> Request:
-    """Make the conversation from the steps so far, those of an ancestor included."""
-    messages = [Message(role="user", content="Here is the store room's door. Begin.")]
-    told = str(ctx.change.get("feedback", ""))
-    fork = ctx.store.get_run(ctx.run_id).fork_position
-    for event in ctx.steps():
-        if told and (event.position or 0) > fork:
-            messages.append(Message(role="user", content=told))
-            told = ""
-        calls = [msgspec.convert(call, Call) for call in event.payload["calls"]]
-        messages.append(
-            Message(role="assistant", content=event.payload["thought"], calls=_asked(calls))
-        )
-        for call in calls:
-            messages.append(
-                Message(role="tool", content=call.observation, call_id=call.id, name=call.name)
-            )
-    messages += [Message(role="user", content=told)] if told else []
-    return Request(system=_SYSTEM, messages=tuple(messages), tools=_tools())
-
-
-def _asked(calls: list[Call]) -> tuple[ToolCall, ...]:
-    return tuple(ToolCall(id=c.id, name=c.name, arguments=c.arguments) for c in calls)
+    messages = conversation(ctx, _BEGIN, lambda call: call.observation)
+    return Request(system=_SYSTEM, messages=messages, tools=_tools())
 
 
 _TURN: Final = graph("turn").node("turn", _turn)
