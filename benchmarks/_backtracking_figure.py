@@ -55,7 +55,8 @@ def figure_of(result: Mapping[str, Any]) -> Figure:
             for name, ax in zip(names, panels[:-1], strict=True):
                 _rates(ax, row.monitors.get(name), *LOOKS[MONITORS.index(name)])
             _differences(panels[-1], row)
-            panels[0].set_ylabel(f"{row.world}\n{row.policy}")
+            world = row.world.removesuffix(" (local models)")  # the agent's name says it
+            panels[0].set_ylabel(f"{world}\n{row.policy}")
             panels[0].set_yticks(range(len(ARMS)), ARMS)
         _titles(grid, names)
         figure.legend(*_keys(names), loc="outside lower center", ncols=len(names), title="monitor")
