@@ -61,10 +61,12 @@ if TYPE_CHECKING:
     )
     from sag_research.runtime import (
         Arm,
+        BacktrackPolicy,
         Experiment,
         ReactiveRuntime,
         RunContext,
         Tool,
+        backtrack,
         react,
         replay,
         tool,
@@ -112,9 +114,11 @@ __all__ = [  # noqa: RUF022
     "evaluate_recall",
     # running and comparing
     "Arm",
+    "BacktrackPolicy",
     "Experiment",
     "ReactiveRuntime",
     "RunContext",
+    "backtrack",
     "replay",
     # agents that reason and act
     "Tool",
@@ -164,6 +168,8 @@ _ROOM_OF = {
     "backtest": "deadend",
     "locate": "deadend",
     "Arm": "runtime",
+    "BacktrackPolicy": "runtime",
+    "backtrack": "runtime",
     "Experiment": "runtime",
     "ReactiveRuntime": "runtime",
     "RunContext": "runtime",
