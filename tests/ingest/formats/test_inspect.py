@@ -556,8 +556,8 @@ def test_a_zip_of_something_else_has_a_reason(tmp_path):
     with SQLiteEventStore(":memory:") as store:
         report = ingest(store, [tmp_path], progress=False)
     assert [path for path, _ in report.rejected] == ["x.eval"]
-    assert [path for path, _ in report.ignored] == ["y.zip"]
-    assert all("zip archive" in reason for _, reason in report.rejected + report.ignored)
+    assert [path for path, _ in report.ignored] == ["y.zip/word/document.xml"]
+    assert all("zip archive" in reason for _, reason in report.rejected)
 
 
 def test_a_log_without_samples_says_so(tmp_path):

@@ -367,7 +367,7 @@ class Died(BaseException):
     """The process is no more."""
 
 
-@pytest.mark.parametrize("write", range(3, 60, 6))
+@pytest.mark.parametrize("write", range(3, 57, 6))
 def test_a_run_that_dies_at_any_write_ends_as_if_it_had_not(
     write: int, store: SQLiteEventStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
