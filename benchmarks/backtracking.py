@@ -17,8 +17,8 @@ over all its attempts, so differences are paired. Agents are scripted and have t
 
 Monitors: the truth where a world knows it, a stack of models fitted on bundled runs of *other*
 tasks (alarm at alpha = .05), SAG's rule (two shared entities, failure rate .75), and alarms at
-random steps, in all as often as the stack's. In the store room alpha, fork rule and feedback are varied,
-too. Rates have Wilson intervals, differences a bootstrap over tasks. Written to
+random steps, in all as often as the stack's. In the store room alpha, fork rule and feedback are
+varied, too. Rates have Wilson intervals, differences a bootstrap over tasks. Written to
 ``benchmarks/results/backtracking.json``; ``--figure FILE`` draws it.
 """
 
