@@ -55,12 +55,22 @@ class Overview:
     Attributes
     ----------
     n_runs : int
+    left_out : dict of str to int
+        Runs of a workspace that are not drawn, by the reason.
     table_ : pandas.DataFrame
         The picture as a table, one row a row of pixels.
     """
 
-    def __init__(self, cells: _Cells, colour: Colour, title: str, pages: str) -> None:
+    def __init__(
+        self,
+        cells: _Cells,
+        colour: Colour,
+        title: str,
+        pages: str,
+        left_out: Mapping[str, int] | None = None,
+    ) -> None:
         self._cells, self._colour, self._title, self._pages = cells, colour, title, pages
+        self.left_out = dict(left_out or {})
         self.n_runs = cells.n_runs
 
     def __repr__(self) -> str:
@@ -139,7 +149,7 @@ class Overview:
         shown = [list(row) for row in table.head(200).itertuples(index=False)]
         text = Template(_part("js/overview.html")).substitute(
             title=escape(self._title),
-            lead=f"{self.n_runs:,} runs in {len(rows)} rows; steps to the right.",
+            lead=f"{self.n_runs:,} runs in {len(rows)} rows; steps to the right.{self._rest()}",
             alt=escape(repr(self)),
             png=base64.b64encode(png).decode("ascii"),
             last=len(rows) - 1,
@@ -148,6 +158,10 @@ class Overview:
             script=_part("js/overview.js"),
         )
         return text.encode("ascii", "xmlcharrefreplace").decode("ascii")
+
+    def _rest(self) -> str:
+        told = ", ".join(f"{n:,} {why}" for why, n in self.left_out.items())
+        return f" Not drawn: {told}." if told else ""
 
     def _page_of(self, run: str) -> str:
         return f"{self._pages}/{safe_file_name(run, '.html')}" if self._pages else ""
@@ -214,7 +228,7 @@ def overview(
     if rows < 1 or columns < 1:
         raise UsageError(f"rows={rows}, columns={columns}", fix="use 1 or more")
     parameters: dict[str, Any] = {"by_task": order == "task", "rows": rows, "columns": columns}
-    tail = _part("overview.sql")
+    tail, left_out = _part("overview.sql"), {}
     if hasattr(source, "sql"):
         if colour == "risk":
             raise UsageError(
@@ -224,11 +238,14 @@ def overview(
         parameters |= _words(source) | {"did": colour == "did"}
         found = source.sql(f"WITH given AS ({_part('overview_steps.sql')}){tail}", parameters)
         found = found.arrow()
+        left_out = {
+            str(why): int(n) for why, n in source.sql(_part("overview_left_out.sql")).rows()
+        }
     else:
         found = _of_table(
             source, f"WITH given AS ({_part('overview_table.sql')}){tail}", parameters
         )
-    return Overview(_Cells(found, columns), colour, title, pages)
+    return Overview(_Cells(found, columns), colour, title, pages, left_out)
 
 
 def _of_table(table: Any, query: str, parameters: Mapping[str, Any]) -> Any:

@@ -176,8 +176,9 @@ def test_code_runs(explorer, ws, runs, action):
     explorer.buttons[action].click()
     code = explorer.code.replace("ws = sag.open(':memory:')\n", "")
     names = {"ws": ws}
-    exec(compile(code, "cell", "exec"), names)
-    result = eval(code.splitlines()[-1], names)
+    *lines, last = code.splitlines()  # a cell shows its last line
+    exec(compile("\n".join([*lines, f"result = {last}"]), "cell", "exec"), names)
+    result = names["result"]
     if action == "fork":
         assert len(result) == 4
     elif action == "recall":

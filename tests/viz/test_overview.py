@@ -33,6 +33,20 @@ def test_every_run_and_step_is_counted_once():
     assert drawn._cells.n[:, 5, 4].sum() == 30
 
 
+def test_a_workspace_says_which_runs_are_not_drawn():
+    with sag.open(":memory:") as ws:
+        step = {"action": "ls", "observation": "a"}
+        made = [{"task_id": f"t{n}", "steps": [step] * (n + 1)} for n in range(4)]
+        names = ws.add([*made, {"task_id": "empty", "steps": []}])
+        ws.hide(names[0])
+        fork = ws.fork(names[1], step=0)
+        drawn = overview(ws)
+        assert drawn.left_out == {"hidden": 1, "without a step of their own": 2}
+        assert drawn.n_runs + sum(drawn.left_out.values()) == len(ws.runs()) == 6
+        assert fork.run_id not in ", ".join(drawn.table_["runs"])
+        assert "Not drawn: 1 hidden, 2 without a step of their own." in drawn.html()
+
+
 def test_rows_stand_by_outcome_or_task():
     drawn = overview(steps(), rows=30).table_
     assert drawn["failure"].tolist() == [1] * 10 + [0] * 20

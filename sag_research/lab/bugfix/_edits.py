@@ -7,11 +7,12 @@ import tomllib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from random import Random
 from typing import Any, Final
 
 from sag_research.lab.bugfix._tasks import Edit
 
-__all__ = ["BLUNT", "CUNNING", "replacement", "reverse", "sed_command", "slipped", "thoughts"]
+__all__ = ["BLUNT", "CUNNING", "replacement", "reverse", "say", "sed_command", "slipped"]
 
 BLUNT: Final[Mapping[str, float]] = {"easy": 0.5, "medium": 0.0, "hard": -0.8}
 CUNNING: Final[Mapping[str, float]] = {"easy": -0.5, "medium": 0.1, "hard": 0.5}
@@ -54,8 +55,15 @@ def _escaped(text: str) -> str:
     return re.sub(r"([.*\[\]^$/])", r"\\\1", text)
 
 
+def say(rng: Random, intent: str, words: Mapping[str, str]) -> str:
+    """Put an intent into a sentence that fits what is thought of."""
+    pool = _thoughts()
+    sentence = rng.choice(pool[intent]).format_map(words)
+    return rng.choice(pool["lead"]) + sentence + rng.choice(pool["tail"])
+
+
 @cache
-def thoughts() -> dict[str, list[str]]:
+def _thoughts() -> dict[str, list[str]]:
     """Return the sentences, by intent."""
     path = Path(__file__).parent / "thoughts.toml"
     return tomllib.loads(path.read_text(encoding="utf-8"))

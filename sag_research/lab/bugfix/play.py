@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from sag_research.errors import UsageError
-from sag_research.lab._conversation import conversation
+from sag_research.lab._carrying_on import conversation, driven
 from sag_research.lab.bugfix._episode import NO_ACTION, SYSTEM
 from sag_research.lab.bugfix._notes import FAILED
 from sag_research.lab.bugfix.world import TOOLS, BugfixWorld, render
@@ -16,9 +16,7 @@ from sag_research.model import Call, Outcome, OutcomeName
 from sag_research.runtime import (
     Agent,
     RunContext,
-    Runtime,
     Steps,
-    StepsSpentError,
     graph,
     graph_step,
     plan,
@@ -59,7 +57,7 @@ def carry_on(model: Model) -> Agent:
 
     def agent(ctx: RunContext) -> Outcome:
         world = _desk(ctx)
-        ctx.exit_status = _driven(ctx, model)
+        ctx.exit_status = driven(_work, ctx, model)
         return judge(world)
 
     return agent
@@ -69,14 +67,6 @@ def _desk(ctx: RunContext) -> BugfixWorld:
     if not isinstance(ctx.world, BugfixWorld):
         raise UsageError("this agent repairs bugs", fix="give it a BugfixWorld")
     return ctx.world
-
-
-def _driven(ctx: RunContext, model: Model) -> str:
-    with Runtime() as runtime:
-        try:
-            return runtime.loop(_work, (ctx, model))
-        except StepsSpentError:
-            return "max-steps"
 
 
 @plan(id="bugfix", max_iterations=1000)

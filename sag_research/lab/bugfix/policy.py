@@ -24,9 +24,9 @@ from sag_research.lab.bugfix._edits import (
     CUNNING,
     replacement,
     reverse,
+    say,
     sed_command,
     slipped,
-    thoughts,
 )
 from sag_research.lab.bugfix._memory import Memory, function_above
 from sag_research.lab.bugfix._tasks import Edit, Task
@@ -359,10 +359,7 @@ class ScriptedPolicy:
         self.memory.last = turn
 
     def _say(self, intent: str, name: str, arguments: dict[str, Any]) -> Turn:
-        pool = thoughts()
-        sentence = self.rng.choice(pool[intent]).format_map(self.memory.words())
-        thought = self.rng.choice(pool["lead"]) + sentence + self.rng.choice(pool["tail"])
-        return Turn(thought, name, arguments)
+        return Turn(say(self.rng, intent, self.memory.words()), name, arguments)
 
     def _view(self, name: str, intent: str) -> Play:
         self.memory.focus(name)

@@ -11,7 +11,7 @@ import msgspec
 
 from sag_research.errors import UsageError
 from sag_research.lab._assignment import Assignment, Played
-from sag_research.lab._conversation import conversation
+from sag_research.lab._carrying_on import conversation, driven
 from sag_research.lab.crates.policy import ScriptedWorker, habit_names
 from sag_research.lab.crates.world import CratesWorld, action_text, levels
 from sag_research.llm import Model, Reply, Request, Tool
@@ -20,9 +20,7 @@ from sag_research.model import Call, Event, Outcome, Run
 from sag_research.runtime import (
     Agent,
     RunContext,
-    Runtime,
     Steps,
-    StepsSpentError,
     graph,
     graph_step,
     plan,
@@ -107,7 +105,7 @@ class CratesPlay:
         world = CratesWorld(start)
         with RunContext(store, assignment.run_id, model=deciding, world=world,
                         max_steps=max_steps) as ctx:  # fmt: skip
-            ending = _driven(ctx, deciding)
+            ending = driven(_work, ctx, deciding)
         end = Event(run_id=assignment.run_id, type="run.completed", payload={"exit_status": ending})
         store.append(end)
         return Played(outcome=judge(world), ending=ending)
@@ -138,7 +136,7 @@ def carry_on(model: Model) -> Agent:
 
     def agent(ctx: RunContext) -> bool:
         world = _room(ctx)
-        ctx.exit_status = _driven(ctx, model)
+        ctx.exit_status = driven(_work, ctx, model)
         return world.solved
 
     return agent
@@ -148,14 +146,6 @@ def _room(ctx: RunContext) -> CratesWorld:
     if not isinstance(ctx.world, CratesWorld):
         raise UsageError("this agent works in the store room", fix="give it a CratesWorld")
     return ctx.world
-
-
-def _driven(ctx: RunContext, model: Model) -> str:
-    with Runtime() as runtime:
-        try:
-            return runtime.loop(_work, (ctx, model))
-        except StepsSpentError:
-            return "max-steps"
 
 
 @plan(id="crates", max_iterations=1000)

@@ -1,4 +1,4 @@
-"""A run so far as a conversation, so that a model can go on with it."""
+"""What carrying a run on has in common: the run so far as a conversation, and a plan to drive."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from sag_research.llm import Message, ToolCall
+from sag_research.llm import Message, Model, ToolCall
 from sag_research.model import Call
-from sag_research.runtime import RunContext
+from sag_research.runtime import LoopPlan, RunContext, Runtime, StepsSpentError
 
-__all__ = ["conversation"]
+__all__ = ["conversation", "driven"]
 
 
 def conversation(ctx: RunContext, begin: str, answer: Callable[[Call], str]) -> tuple[Message, ...]:
@@ -47,3 +47,12 @@ def conversation(ctx: RunContext, begin: str, answer: Callable[[Call], str]) -> 
 
 def _asked(calls: list[Call]) -> tuple[ToolCall, ...]:
     return tuple(ToolCall(id=c.id, name=c.name, arguments=c.arguments) for c in calls)
+
+
+def driven(work: LoopPlan[str], ctx: RunContext, model: Model) -> str:
+    """Drive a plan of turns to its end; returns why it ended."""
+    with Runtime() as runtime:
+        try:
+            return runtime.loop(work, (ctx, model))
+        except StepsSpentError:
+            return "max-steps"
