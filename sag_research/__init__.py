@@ -72,6 +72,7 @@ if TYPE_CHECKING:
         tool,
     )
     from sag_research.warehouse import QueryResult
+    from sag_research.warehouse.corpus import Corpus, engine
     from sag_research.workspace import Workspace, bundled, open, provenance
 
 __all__ = [  # noqa: RUF022
@@ -108,6 +109,9 @@ __all__ = [  # noqa: RUF022
     "Prefixes",
     "backtest",
     "locate",
+    # all runs at once, here or on Spark
+    "Corpus",
+    "engine",
     # what past runs say
     "MemoryTool",
     "Recall",
@@ -160,6 +164,8 @@ _ROOM_OF = {
     "IngestReport": "ingest",
     "QueryResult": "warehouse",
     "Vocabulary": "extract",
+    "Corpus": "warehouse.corpus",
+    "engine": "warehouse.corpus",
     "Alarm": "deadend",
     "Backtest": "deadend",
     "DeadEndMonitor": "deadend",

@@ -56,6 +56,13 @@ def find_chromium() -> str | None:
     return next((path for name in names if (path := shutil.which(name))), None)
 
 
+def find_java() -> str | None:
+    """Path of a Java runtime: that of ``$JAVA_HOME``, else the one on ``PATH``."""
+    if home := os.environ.get("JAVA_HOME"):
+        return shutil.which("java", path=str(Path(home) / "bin"))
+    return shutil.which("java")
+
+
 def real_data_folder() -> Path:
     """The folder of real trajectories named by ``SAG_REAL_DATA``."""
     named = os.environ.get("SAG_REAL_DATA")

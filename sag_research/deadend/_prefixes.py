@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from sag_research.extract import Vocabulary
     from sag_research.viz import PrefixExplorer
+    from sag_research.warehouse.corpus import Corpus
 
 __all__ = ["Looks", "Prefixes", "StepTable", "is_on_grid", "look_grid"]
 
@@ -215,6 +216,25 @@ class Prefixes:
         }
         runs = pd.DataFrame(known | more)
         return cls.of(runs, stop - lengths, stop, StepTable(flat, names, columns))
+
+    @classmethod
+    def from_corpus(cls, corpus: Corpus, where: str = "true") -> Prefixes:
+        """Read a corpus: tokens and labels of its runs, without texts and entities.
+
+        Parameters
+        ----------
+        corpus : Corpus
+        where : str
+            A condition in SQL over its table ``runs``.
+
+        Raises
+        ------
+        NotEnoughDataError
+            If no run is left.
+        """
+        from sag_research.deadend._from_corpus import read_corpus
+
+        return read_corpus(corpus, where)
 
     @classmethod
     def of(

@@ -9,9 +9,10 @@ from sag_research.ingest._events import step_payload
 from sag_research.ingest._fetch import Fetched, fetch, fetched_sets
 from sag_research.ingest._format import Format, Reading
 from sag_research.ingest._labels import Label, Labels, read_labels
-from sag_research.ingest._pipeline import add, ingest
+from sag_research.ingest._pipeline import add, ingest, ingest_found
 from sag_research.ingest._report import Contradiction, IngestReport, LabelReport
 from sag_research.ingest._source import Source
+from sag_research.ingest._walk import Found, find
 from sag_research.ingest.formats import FORMATS
 
 __all__ = [
@@ -24,6 +25,8 @@ __all__ = [
     # public sets, and cards of one's own
     "Fetched",
     "Format",
+    # files to look at
+    "Found",
     # what an ingest did
     "IngestReport",
     # labels
@@ -39,10 +42,12 @@ __all__ = [
     "data_card",
     "fetch",
     "fetched_sets",
+    "find",
     "hide",
     "hide_copies",
     # into the log
     "ingest",
+    "ingest_found",
     "load_public",
     "read_labels",
     "show",

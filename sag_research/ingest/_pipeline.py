@@ -33,7 +33,7 @@ from sag_research.ingest.formats.native import trajectory_of
 from sag_research.ingest.plugins import Formats, available
 from sag_research.log import SQLiteEventStore, writing_runs
 
-__all__ = ["add", "ingest"]
+__all__ = ["add", "ingest", "ingest_found"]
 
 _CHUNK_FILES: Final = 200
 _CHUNK_BYTES: Final = 64 * 2**20
@@ -51,6 +51,7 @@ def ingest(
     jobs: int = 1,
     recheck: bool = False,
     progress: bool = True,
+    redact: bool = False,
 ) -> IngestReport:
     """Read trajectories from files and folders into a log.
 
@@ -76,6 +77,9 @@ def ingest(
         when they were read into this log. By default they are not opened.
     progress : bool
         Show a bar on standard error where someone can see it.
+    redact : bool
+        Replace secrets by tokens before anything is written; see
+        :mod:`sag_research.ingest.secrets`.
 
     Returns
     -------
@@ -106,8 +110,26 @@ def ingest(
         found = list(opened(find(paths, own), held))
         if labels is not None and not isinstance(labels, Labels):
             labels = read_labels(labels)
-        how = _How(Rules(format, _HELD_BYTES), formats, jobs, recheck, progress)
+        rules = Rules(format, _HELD_BYTES, redact=redact)
+        how = _How(rules, formats, jobs, recheck, progress)
         return _ingest(store, paths, found, labels, how)
+
+
+def ingest_found(
+    store: SQLiteEventStore,
+    found: Sequence[Found],
+    labels: str | os.PathLike[str] | Labels | None = None,
+) -> IngestReport:
+    """Read files that :func:`find` named, perhaps on another machine; see :func:`ingest`.
+
+    Unlike files that are given by their paths, they are ignored where they are no trajectories.
+    """
+    if labels is not None and not isinstance(labels, Labels):
+        labels = read_labels(labels)
+    with ExitStack() as held:
+        every = list(opened(iter(found), held))
+        how = _How(Rules(None, _HELD_BYTES), available(None), jobs=1, recheck=True, progress=False)
+        return _ingest(store, [one.path for one in found], every, labels, how)
 
 
 def _ingest(
@@ -135,6 +157,11 @@ def _ingest(
     else:
         hint_at_labels(report)
     hint_at_formats(report, paths, account.folders)
+    if rules.redact and report.duplicates:
+        n = report.duplicates
+        what = "1 file was in the log before, and stays" if n == 1 else (
+            f"{n} files were in the log before, and stay")  # fmt: skip
+        report.notes.append(f"{what} as it is there; `sag scan --redact` cleans a log")
     if report.files and store.last_seq() == before:
         report.notes.append("nothing new: the log holds all of this already")
     return report

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sag_research.workspace._base import shown
@@ -11,6 +12,7 @@ from sag_research.workspace._looking import Looking
 if TYPE_CHECKING:
     from sag_research.deadend import Comparison, Prefixes
     from sag_research.extract import Vocabulary
+    from sag_research.warehouse.corpus import Corpus
 
 __all__ = ["Analysing"]
 
@@ -50,6 +52,34 @@ class Analysing(Looking):
         return read_prefixes(
             self.warehouse, where, parameters, vocabulary=vocabulary, texts=texts, entities=entities
         )
+
+    def corpus(
+        self,
+        place: str | Path,
+        where: str = "true",
+        parameters: Sequence[Any] | Mapping[str, Any] | None = None,
+    ) -> Corpus:
+        """Write a cohort as a corpus: Parquet of runs and tokens that DuckDB and Spark query.
+
+        Parameters
+        ----------
+        place : str or path
+            A folder that does not exist yet.
+        where : str
+            An SQL condition over the view ``runs``.
+        parameters : sequence or mapping, optional
+            Values for the condition.
+
+        Returns
+        -------
+        Corpus
+            Forks, copies and runs without steps are left out and counted in
+            ``about["left_out"]``. For :func:`sag_research.engine`, and for
+            ``Prefixes.from_corpus``.
+        """
+        from sag_research.warehouse.corpus import write_corpus
+
+        return write_corpus(self.warehouse, place, where, parameters)
 
     def compare(
         self,
