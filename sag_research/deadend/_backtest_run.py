@@ -255,14 +255,17 @@ def random_control(
     """
     chance = np.zeros(len(stop))
     saved = np.zeros((len(stop), len(quantities)))
-    alive = np.unique(looks.run * (int(looks.seen.max(initial=0)) + 1) + looks.seen)
     width = int(looks.seen.max(initial=0)) + 1
+    alive = np.unique(looks.run * width + looks.seen)
     for fold in np.unique(units.fold):
         inside = np.flatnonzero(units.fold == fold)
-        steps = stop[inside]
-        for drawn, step in enumerate(np.sort(steps[np.isfinite(steps)])[::-1].astype(np.int64)):
+        steps, counts = np.unique(stop[inside][np.isfinite(stop[inside])], return_counts=True)
+        drawn = 0
+        for step, count in zip(steps[::-1].astype(np.int64), counts[::-1], strict=True):
             here = inside[np.isin(units.run[inside] * width + step, alive, assume_unique=True)]
-            share = (1 - chance[here]) / (len(here) - drawn)
+            # one after another of n runs that are left: (n - 1) / n * (n - 2) / (n - 1) * ...
+            share = (1 - chance[here]) * count / (len(here) - drawn)
+            drawn += count
             chance[here] += share
             run = units.run[here]
             for column, what in enumerate(quantities):

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from sag_research.deadend._bootstrap_linear import linear_auroc, linear_precision_area
 from sag_research.deadend._metrics import LEVEL, bin_of
 from sag_research.deadend._prefixes import Floats, Ints
 
@@ -31,6 +32,8 @@ __all__ = [
 ]
 
 DRAWS = 1_000
+MOST_EXACT = 4_000
+"""Clusters above which areas under curves are linear in the draws; see `_bootstrap_linear`."""
 _CELLS = 8_000_000  # float64 cells of one intermediate array
 _CACHED = 200_000  # the same, where it is read several times and should stay in the cache
 
@@ -180,7 +183,10 @@ def auroc_statistic(data: Scored) -> Statistic:
 
     For each fold the concordant pairs between each two clusters are counted once (a matrix C),
     and so are all pairs (P). Drawn *m* times, the clusters give m'Cm concordant pairs of m'Pm.
+    With more than :data:`MOST_EXACT` clusters the statistic is linear in the draws instead.
     """
+    if _are_many(data):
+        return linear_auroc(data, int(data.cluster.max()) + 1)
     blocks = []
     for fold in np.unique(data.fold):
         inside = data.where(data.fold == fold)
@@ -200,6 +206,10 @@ def auroc_statistic(data: Scored) -> Statistic:
         return _ratio(concordant, pairs)
 
     return statistic
+
+
+def _are_many(data: Scored) -> bool:
+    return len(np.unique(data.cluster)) > MOST_EXACT
 
 
 def _concordance_matrix(data: Scored, cluster: Ints, n_clusters: int) -> Floats:
@@ -224,7 +234,12 @@ def _concordance_matrix(data: Scored, cluster: Ints, n_clusters: int) -> Floats:
 
 
 def precision_area_statistic(data: Scored) -> Statistic:
-    """Area under the precision-recall curve, a mean over folds weighed by their failures."""
+    """Area under the precision-recall curve, a mean over folds weighed by their failures.
+
+    With more than :data:`MOST_EXACT` clusters the statistic is linear in the draws.
+    """
+    if _are_many(data):
+        return linear_precision_area(data, int(data.cluster.max()) + 1)
     ordered = []
     for fold in np.unique(data.fold):
         inside = data.where(data.fold == fold)

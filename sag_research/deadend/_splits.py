@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sag_research.deadend._model import check_both_outcomes
 from sag_research.deadend._prefixes import TEXTS, Floats, Ints, Prefixes
@@ -24,6 +26,8 @@ __all__ = [
 ]
 
 SPLITS = ("group", "random", "leave", "time")
+MANY_GROUPS = 5_000
+"""Groups that are dealt to folds rather than weighed against each."""
 _BITS = 80  # of surprise that two token sequences must share before chance is ruled out
 
 
@@ -90,7 +94,11 @@ def make_folds(
 def group_folds(
     prefixes: Prefixes, by: str = "task_id", folds: int = 5, repeats: int = 1, seed: int = 0
 ) -> list[Fold]:
-    """Keep each group in one fold, and the share of failures about equal over folds."""
+    """Keep each group in one fold, and the share of failures about equal over folds.
+
+    scikit-learn's ``StratifiedGroupKFold`` weighs every group against every fold. Above
+    :data:`MANY_GROUPS` groups they are dealt instead, those with the most failures first.
+    """
     from sklearn.model_selection import StratifiedGroupKFold
 
     groups = prefixes.groups(by)
@@ -99,13 +107,33 @@ def group_folds(
         raise UsageError(f"{repeats} repeats", fix="give 1 or more")
     found = []
     for repeat in range(repeats):
-        splitter = StratifiedGroupKFold(folds, shuffle=True, random_state=seed + repeat)
-        parts = splitter.split(np.zeros(len(groups)), prefixes.failed, groups)
+        if groups.max(initial=0) >= MANY_GROUPS:
+            parts = _dealt(prefixes.failed, groups, folds, seed + repeat)
+        else:
+            splitter = StratifiedGroupKFold(folds, shuffle=True, random_state=seed + repeat)
+            parts = splitter.split(np.zeros(len(groups)), prefixes.failed, groups)
         for number, (train, test) in enumerate(parts):
             if len(test):
                 name = f"repeat {repeat} fold {number}"
                 found.append(Fold(train.astype(np.int64), test.astype(np.int64), repeat, name))
     return found
+
+
+def _dealt(
+    failed: Floats, groups: Ints, folds: int, seed: int
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Deal groups to folds, back and forth, in the order of their failures and sizes."""
+    n_groups = int(groups.max()) + 1
+    sizes = np.bincount(groups, minlength=n_groups)
+    failures = np.bincount(groups, failed == 1, minlength=n_groups)
+    blind = np.random.default_rng(seed).permutation(n_groups)
+    order = np.lexsort((blind, -sizes, -failures))
+    around = np.concatenate([np.arange(folds), np.arange(folds)[::-1]])
+    fold = np.empty(n_groups, dtype=np.int64)
+    fold[order] = np.resize(around, n_groups)
+    for number in range(folds):
+        is_test = fold[groups] == number
+        yield np.flatnonzero(~is_test), np.flatnonzero(is_test)
 
 
 def leave_out_folds(prefixes: Prefixes, by: str) -> list[Fold]:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -88,3 +90,33 @@ def test_paired_p_value_by_hand() -> None:
     found = b.difference(one, other)
     assert found.difference == pytest.approx(0.1)
     assert found.p == pytest.approx(0.08)
+
+
+@pytest.mark.parametrize("make", [b.auroc_statistic, b.precision_area_statistic])
+def test_linear_in_the_draws_is_close_where_clusters_are_many(
+    make: Callable[[b.Scored], b.Statistic], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Value to the last digits, spread within a twentieth, draw by draw nearly the same."""
+    random = np.random.default_rng(3)
+    n_clusters, size = 1_500, 8
+    cluster = np.repeat(np.arange(n_clusters), size)
+    effect = np.repeat(random.normal(size=n_clusters), size)
+    failed = (random.random(len(cluster)) < 0.4 + 0.2 * np.tanh(effect)).astype(float)
+    score = np.round(failed + effect + 2 * random.normal(size=len(cluster)), 1)  # with ties
+    weight = random.uniform(0.2, 1, len(cluster))
+    data = b.Scored(failed, score, weight, cluster % 3, cluster, cluster)
+    drawn = b.resamples(n_clusters + 5, 400, seed=1)  # some clusters are not among these looks
+    exact = b.sample(make(data), drawn, 1)
+    monkeypatch.setattr("sag_research.deadend._bootstrap.MOST_EXACT", 100)
+    linear = b.sample(make(data), drawn, 1)
+    assert linear.value == pytest.approx(exact.value, rel=1e-9)
+    assert linear.draws.std() == pytest.approx(exact.draws.std(), rel=0.05)
+    assert np.corrcoef(linear.draws, exact.draws)[0, 1] > 0.995
+
+
+def test_linear_without_a_pair_is_nan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sag_research.deadend._bootstrap.MOST_EXACT", 0)
+    one = np.zeros(2)
+    data = b.Scored(one, one + 0.5, one + 1, one.astype(int), np.arange(2), np.arange(2))
+    assert np.isnan(b.sample(b.auroc_statistic(data), b.resamples(2, 10), 1).value)
+    assert np.isnan(b.sample(b.precision_area_statistic(data), b.resamples(2, 10), 1).value)

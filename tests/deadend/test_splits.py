@@ -27,6 +27,29 @@ def test_groups_stay_whole_and_each_run_is_tested_once_a_repeat() -> None:
     assert first != second
 
 
+def test_many_groups_are_dealt_as_evenly_as_they_are_weighed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    random = np.random.default_rng(0)
+    tasks = [f"t{task}" for task in range(300) for _ in range(random.integers(1, 7))]
+    outcomes = random.choice(["success", "failure"], len(tasks)).tolist()
+    p = Prefixes.from_tokens([["a"]] * len(tasks), outcomes, tasks)
+    monkeypatch.setattr("sag_research.deadend._splits.MANY_GROUPS", 100)
+    folds = s.group_folds(p, folds=5, repeats=2, seed=4)
+    assert len(folds) == 10
+    for repeat in range(2):
+        tested = np.concatenate([fold.test for fold in folds if fold.repeat == repeat])
+        assert sorted(tested.tolist()) == list(range(len(p)))
+    for fold in folds:
+        groups = p.groups()
+        assert not set(groups[fold.train]) & set(groups[fold.test])
+        assert abs(len(fold.test) - len(p) / 5) <= 6
+        assert abs(p.failed[fold.test].sum() - p.failed.sum() / 5) <= 4
+    again = s.group_folds(p, folds=5, repeats=2, seed=4)
+    assert all((a.test == b.test).all() for a, b in zip(folds, again, strict=True))
+    assert not (folds[0].test[:20] == folds[5].test[:20]).all()
+
+
 def test_the_same_seed_gives_the_same_folds() -> None:
     p = cohort()
     one, two = (s.make_folds(p, seed=5) for _ in range(2))
