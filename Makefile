@@ -13,7 +13,7 @@ NBVAL      := --nbval --nbval-current-env --nbval-sanitize-with tests/nbval.cfg 
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test unit notebooks slow lab lint bench package-check lock clean
+.PHONY: help install demo test unit notebooks slow lab lint bench package-check audit lock clean
 
 help:
 	@echo "make demo           core dependencies only; writes sag-demo/"
@@ -24,6 +24,7 @@ help:
 	@echo "make lab            JupyterLab on notebooks/ (LAB_ARGS=--allow-root in a container)"
 	@echo "make bench          benchmarks with quick settings"
 	@echo "make package-check  build the wheel and use it outside this folder"
+	@echo "make audit          look the locked packages up among known vulnerabilities"
 	@echo "make lock           resolve requirements/*.txt anew from pyproject.toml"
 	@echo "make clean          remove $(VENV)/, caches and builds"
 
@@ -95,6 +96,9 @@ slow: $(VENV)/.dev-stamp
 
 package-check: $(VENV)/.dev-stamp
 	$(PY) scripts/package_check.py
+
+audit: $(VENV)/.dev-stamp
+	$(PY) scripts/audit.py
 
 # --- upkeep ----------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import html
 import json
 import os
 import re
+import stat
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 from urllib.parse import quote
 
-from sag_research.errors import Caught
+from sag_research.errors import Caught, WriteError
 
 __all__ = [
     "REPLACEMENT",
@@ -265,6 +266,11 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     ------
     binary file
         Written bytes appear under ``path`` when the block ends without an error.
+
+    Raises
+    ------
+    WriteError
+        If the disk is full, broken, or may only be read; nothing is left behind.
     """
     target = Path(path).resolve()  # a link is followed, not replaced
     if target.is_dir():
@@ -274,15 +280,26 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     temporary = target.with_name(f".sag-{uuid.uuid4().hex}.tmp")
     try:
         with temporary.open("xb") as file:
+            if target.exists():  # who may read it stays as it is
+                os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
             yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno in _DISK:
+            why, fix = error.strerror or "", _DISK[error.errno]
+            raise WriteError(f"{target} cannot be written", why=why, fix=fix) from error
         raise
 
 
+_ROOM: Final = "free some space and try again; nothing was half-written"
+_RIGHTS: Final = "choose a place that may be written"
+_DISK: Final = {
+    errno.ENOSPC: _ROOM, errno.EDQUOT: _ROOM, errno.EFBIG: _ROOM, errno.EIO: "check the disk",
+    errno.EROFS: _RIGHTS, errno.EACCES: _RIGHTS, errno.EPERM: _RIGHTS,
+}  # fmt: skip
 _MESSAGE: Final = 300
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "StoreError",
     "UsageError",
     "WarehouseError",
+    "WriteError",
 ]
 
 
@@ -133,6 +134,10 @@ class LabelError(SagError):
 
 class WarehouseError(SagError):
     """The warehouse folder is damaged or of a newer version."""
+
+
+class WriteError(SagError, OSError):
+    """A file cannot be written: the disk is full, broken, or may only be read."""
 
 
 class QueryError(SagError):

@@ -38,12 +38,19 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run browser tests last.
+    """Run browser tests last, and keep a file's tests in one process where there are several.
 
     Playwright's synchronous interface keeps an event loop running in the main thread for as long
     as the browser lives, and under a running loop ``asyncio.run`` of any other test would fail.
     """
-    items.sort(key=lambda item: "chromium" in getattr(item, "fixturenames", ()))
+    items.sort(key=_needs_browser)
+    for item in items:
+        group = f"{item.path}{' in a browser' if _needs_browser(item) else ''}"
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
+def _needs_browser(item: pytest.Item) -> bool:
+    return "chromium" in getattr(item, "fixturenames", ())
 
 
 @pytest.fixture(scope="session")

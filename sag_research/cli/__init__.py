@@ -9,8 +9,11 @@ from sag_research.cli import (  # noqa: F401  # each adds its commands to the gr
     _demo,
     _export,
     _ingest,
+    _interchange,
     _look,
     _memory,
+    _paper,
+    _scan,
 )
 from sag_research.cli._base import main, sag
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from sag_research.errors import (
 )
 
 if TYPE_CHECKING:
-    pass
+    from sag_research.workspace import Workspace
 
 
 @sag.group()
@@ -29,17 +30,36 @@ def export() -> None:
     """Write the data for other programs."""
 
 
+def with_redact(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option("--redact", is_flag=True, help="Replace keys and passwords by tokens.")(
+        command
+    )
+
+
+@contextmanager
+def source_of_export(workspace: str | None, redact: bool) -> Iterator[Workspace]:
+    """Open what is exported: the workspace, or a copy of it without secrets."""
+    with open_workspace(workspace) as ws:
+        if not redact:
+            yield ws
+            return
+        with ws.redacted_copy() as clean:
+            yield clean
+
+
 @export.command("duckdb")
 @with_workspace
 @click.option("-o", "--output", required=True, metavar="FILE")
-def export_duckdb(workspace: str | None, output: str) -> None:
+@with_redact
+def export_duckdb(workspace: str | None, output: str, redact: bool) -> None:
     """Write all views as tables of a plain .duckdb file."""
-    with open_workspace(workspace) as ws:
+    with source_of_export(workspace, redact) as ws:
         click.echo(str(ws.export_duckdb(output)))
 
 
 @export.command("xes")
 @with_event_log
+@with_redact
 def export_xes(**options: Any) -> None:
     """Write runs as an XES event log for process mining."""
     from sag_research.exchange import export_xes as write
@@ -49,6 +69,7 @@ def export_xes(**options: Any) -> None:
 
 @export.command("csv")
 @with_event_log
+@with_redact
 def export_csv(**options: Any) -> None:
     """Write runs as a CSV event log, one row a step."""
     from sag_research.exchange import export_csv as write
@@ -63,6 +84,7 @@ def export_csv(**options: Any) -> None:
 @click.option("--texts", is_flag=True, help="Write the texts of the steps, too.")
 @click.option("--hidden", is_flag=True, help="Write hidden runs, copies and extractions, too.")
 @click.option("-o", "--output", required=True, metavar="FOLDER")
+@with_redact
 @with_json
 def export_cypher(hidden: bool, **options: Any) -> None:
     """Write the graph as CSV for Neo4j, with scripts that load it."""
@@ -78,11 +100,12 @@ def _export_log(
     where: str,
     texts: bool,
     output: str,
+    redact: bool,
     as_json: bool,
 ) -> None:
     if run is not None and where != "true":
         raise UsageError("--run and --where name runs in two ways", fix="give one of the two")
-    with open_workspace(workspace) as ws:
+    with source_of_export(workspace, redact) as ws:
         if run is not None:
             done = write(ws, output, where="run_id = ?", parameters=[ws.resolve(run)], texts=texts)
         else:
@@ -98,6 +121,7 @@ def with_provenance(command: Callable[..., None]) -> Callable[..., None]:
         with_workspace,
         click.option("--run", metavar="RUN", help="Only this run; default: all."),
         click.option("-o", "--output", required=True, metavar="FILE"),
+        with_redact,
         with_json,
     )
     for option in reversed(options):
@@ -134,11 +158,11 @@ def export_jsonld(**options: Any) -> None:
 
 
 def _export_provenance(
-    format: str, workspace: str | None, run: str | None, output: str, as_json: bool
+    format: str, workspace: str | None, run: str | None, output: str, redact: bool, as_json: bool
 ) -> None:
     from sag_research.bloom import write_provenance
 
-    with open_workspace(workspace) as ws:
+    with source_of_export(workspace, redact) as ws:
         if run is None:
             ws.recorder.catch_up()
             quads = list(ws.recorder.traces)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 @click.option("--jobs", default=1, show_default=True, type=click.IntRange(1),
               help="Processes that read; pays for many or large files.")  # fmt: skip
 @click.option("--recheck", is_flag=True, help="Read files again that look unchanged.")
+@click.option("--redact", is_flag=True, help="Replace keys and passwords by tokens.")
 @with_json
 def ingest(
     paths: tuple[str, ...],
@@ -45,6 +46,7 @@ def ingest(
     format_name: str | None,
     jobs: int,
     recheck: bool,
+    redact: bool,
     as_json: bool,
 ) -> int:
     """Read trajectories from files and folders into a workspace."""
@@ -58,7 +60,9 @@ def ingest(
     known = check_inputs(paths, labels=labels, format=format_name, workspace=place)
     # nothing is wrong that can be seen: no workspace is made for nothing
     with open_workspace(workspace, create=True) as ws:
-        report = ws.ingest(*paths, labels=known, format=format_name, jobs=jobs, recheck=recheck)
+        report = ws.ingest(
+            *paths, labels=known, format=format_name, jobs=jobs, recheck=recheck, redact=redact
+        )
     if as_json:
         print_json(report.to_dict())
     else:
@@ -73,6 +77,9 @@ def _print_ingest(report: Any) -> None:
     for name, counts in sorted(report.by_format.items()):
         numbers = ", ".join(f"{count} {what}" for what, count in counts.items())
         click.echo(f"  {name}: {numbers}")
+    if report.redacted:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(report.redacted.items()))
+        click.echo(f"  secrets replaced: {kinds}")
     for title, items in (("rejected", report.rejected), ("ignored", report.ignored)):
         print_reasons(title, items)
     if report.labels is not None:

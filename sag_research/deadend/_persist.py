@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import lzma
 import math
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -154,6 +156,13 @@ def _read_meta(path: Path) -> Meta:
     return written
 
 
+_DAMAGED = (
+    ValueError, OSError, EOFError, NotImplementedError, RuntimeError, MemoryError, SyntaxError,
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, tokenize.TokenError,
+)  # fmt: skip
+"""What numpy and zipfile raise for a file that is not as it was written."""
+
+
 def _read_arrays(data: bytes, path: Path) -> Arrays:
     try:
         file = np.load(io.BytesIO(data), allow_pickle=False)
@@ -161,7 +170,7 @@ def _read_arrays(data: bytes, path: Path) -> Arrays:
             raise SchemaError(f"{path} holds one array, not several", fix="save it again")
         with file:
             return {name: file[name] for name in file.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except _DAMAGED as error:
         raise SchemaError(f"{path} cannot be read", why=str(error), fix="save it again") from error
 
 

@@ -187,6 +187,8 @@ class Account:
             for one in part.runs:
                 write_run(writer, one)
                 sketches[one.run.run_id] = one.sketch
+                for kind, count in one.redacted.items():
+                    self.report.redacted[kind] = self.report.redacted.get(kind, 0) + count
                 steps += one.n_steps
             last = part
         return last, sketches, steps

@@ -126,7 +126,7 @@ def _unpack_zip(path: Path, folder: Path, room: _Room, refused: list[tuple[str, 
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             room.count()
-            if member.is_dir():
+            if member.filename.endswith("/"):  # is_dir() itself fails where there is no name
                 continue
             kind = stat.S_IFMT(member.external_attr >> 16)
             why = "" if kind in (0, stat.S_IFREG) else "a link or a device"

@@ -117,6 +117,8 @@ class ReadRun(msgspec.Struct, array_like=True, frozen=True):
     notes: list[str] = []
     sketch: str = ""
     """Of what it did, by which copies are found."""
+    redacted: dict[str, int] = {}
+    """Secrets that were replaced in it, by kind."""
 
 
 def read_run(

@@ -26,6 +26,7 @@ from sag_research.ingest._source import Source
 from sag_research.ingest._walk import Found
 from sag_research.ingest.formats import recognise, sure_of
 from sag_research.ingest.plugins import Formats
+from sag_research.ingest.secrets import Redactor, redact_text
 from sag_research.log import packed_run
 from sag_research.model import Trajectory
 
@@ -89,6 +90,8 @@ class Rules(NamedTuple):
     held: int = HELD_BYTES
     packed: bool = False
     """Pack the texts at once: worth it in another process than the one that writes."""
+    redact: bool = False
+    """Replace secrets by tokens."""
 
 
 Shared: TypeAlias = tuple[int, int]
@@ -122,6 +125,8 @@ def read_source(
         the first reader has it alone.
     """
     for part in _read(found, source, rules, formats, is_known, shared):
+        if rules.redact and part.reason:  # it may quote the file
+            part = replace(part, reason=redact_text(part.reason))
         yield replace(part, warnings=formats.tell()) if formats.told else part
 
 
@@ -144,11 +149,11 @@ def _read(
             yield Read(source.digest, source.size, known=True)
             return
         if shared is not None and is_claimed and format_.name in BY_ROW:
-            parts = _share(source, format_, Share(*shared))
+            parts = _share(source, format_, Share(*shared), rules.redact)
         elif shared is not None and shared[0] > 0:
             parts = iter((Read(),))
         else:
-            parts = _parts(source, format_, rules.held, is_claimed)
+            parts = _parts(source, format_, rules, is_claimed)
         for part in parts:
             yield replace(part, runs=_packed(part.runs)) if rules.packed else part
     except (_Refused, FormatError, OSError) as error:
@@ -186,7 +191,7 @@ def _recognise(found: Found, source: Source, rules: Rules, formats: Formats) -> 
     raise _Refused(unclaimed(source))
 
 
-def _parts(source: Source, format_: Format, held: int, is_claimed: bool) -> Iterator[Read]:
+def _parts(source: Source, format_: Format, rules: Rules, is_claimed: bool) -> Iterator[Read]:
     """Read the runs of a source; a part with a reason is the last one.
 
     What counts is the size of the runs: Parquet and zip are packed within themselves. Runs
@@ -194,7 +199,7 @@ def _parts(source: Source, format_: Format, held: int, is_claimed: bool) -> Iter
     written, the file's content would be known, and never be read rightly.
     """
     about = Read(source.digest, source.size, format=format_.name, claimed=True)
-    state, most = _State(), held
+    state, most = _State(rules.redact), rules.held
     try:
         reading = format_.read(source)
         for trajectory in reading:
@@ -216,8 +221,8 @@ def _parts(source: Source, format_: Format, held: int, is_claimed: bool) -> Iter
         about,
         version=repair(reading.version),
         runs=state.runs,
-        notes=list(map(repair, (*reading.notes, *state.notes))),
-        refused=[(repair(where), repair(why)) for where, why in reading.refused],
+        notes=[state.said(note) for note in (*reading.notes, *state.notes)],
+        refused=[(state.said(where), state.said(why)) for where, why in reading.refused],
     )
 
 
@@ -226,10 +231,10 @@ def no_run_in(notes: Sequence[str], refused: list[tuple[str, str]]) -> FormatErr
     return FormatError("no run in it", why=refusals(refused, 0) or "; ".join(notes[:3]))
 
 
-def _share(source: Source, format_: Format, share: Share) -> Iterator[Read]:
+def _share(source: Source, format_: Format, share: Share, redact: bool) -> Iterator[Read]:
     """Read a share of a source's rows; each block is a part, and what is behind them the last."""
     about = Read(source.digest, source.size, format=format_.name, claimed=True)
-    state, ended = _State(), deque[Read]()
+    state, ended = _State(redact), deque[Read]()
     try:
         reading = format_.read(source)
         source.share = share  # not before: what it looked at is the whole
@@ -261,9 +266,9 @@ class _Since:
         part = replace(
             self._about,
             runs=state.hand_over(),
-            notes=list(map(repair, reading.notes[self._notes :])),
-            told=list(map(repair, state.notes[self._told :])),
-            refused=[(repair(where), repair(why)) for where, why in refused],
+            notes=list(map(state.said, reading.notes[self._notes :])),
+            told=list(map(state.said, state.notes[self._told :])),
+            refused=[(state.said(where), state.said(why)) for where, why in refused],
             **more,
         )
         self._notes, self._told = len(reading.notes), len(state.notes)
@@ -274,7 +279,8 @@ class _Since:
 class _State:
     """The runs of a source so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, redact: bool = False) -> None:
+        self._redactor = Redactor() if redact else None
         self.runs: list[ReadRun] = []
         self.notes: list[str] = []
         self.ids: dict[str, None] = {}
@@ -283,6 +289,12 @@ class _State:
 
     def add(self, trajectory: Trajectory, source: Source) -> None:
         """Make a run ready."""
+        redacted: dict[str, int] = {}
+        if self._redactor is not None:
+            self._redactor.counts.clear()
+            self._redactor.places.clear()
+            trajectory = self._redactor.trajectory(trajectory)
+            redacted = dict(self._redactor.counts)
         run_id = run_id_of(trajectory, source.digest)
         if run_id in self.ids:
             raise FormatError(f"two runs of the id {run_id!r}")
@@ -291,11 +303,16 @@ class _State:
             self.notes.append(f"{run_id}: its parent {trajectory.parent!r} is not here")
         read = read_run(trajectory, run_id, source.source_id, parent)
         self.notes += read.notes
-        self.runs.append(read)
+        self.runs.append(replace(read, redacted=redacted) if redacted else read)
         self.ids[run_id] = None
         self._records[trajectory.record] = run_id
         self.size += _weight(read)
         self.n_steps += read.n_steps
+
+    def said(self, text: str) -> str:
+        """Return what a reader says, which may quote its file."""
+        text = repair(text)
+        return text if self._redactor is None else self._redactor.text(text)
 
     def hand_over(self) -> list[ReadRun]:
         """Return the runs since the last time."""

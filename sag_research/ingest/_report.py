@@ -208,6 +208,8 @@ class IngestReport:
         Runs that are other runs once more, and were hidden.
     notes : list of str
         What readers left out, and hints.
+    redacted : dict of str to int
+        Secrets that were replaced before anything was written, by kind.
     """
 
     files: int = 0
@@ -223,6 +225,7 @@ class IngestReport:
     labels: LabelReport | None = None
     copies: CopyReport | None = None
     notes: list[str] = field(default_factory=list)
+    redacted: dict[str, int] = field(default_factory=dict)
 
     @property
     def n_copies(self) -> int:
@@ -247,6 +250,7 @@ class IngestReport:
             "copies": [] if self.copies is None else [c._asdict() for c in self.copies.hidden],
             "labels": None if self.labels is None else self.labels.to_dict(),
             "notes": self.notes,
+            "redacted": self.redacted,
         }
 
     @property
@@ -270,11 +274,16 @@ class IngestReport:
         return (
             f"IngestReport({self.files} files: {self.ingested} ingested, {self.duplicates}"
             f" duplicates, {len(self.ignored)} ignored, {len(self.rejected)} rejected;"
-            f" {self.runs} runs, {self.steps} steps{self._refused()}{self._copied()})"
+            f" {self.runs} runs, {self.steps} steps"
+            f"{self._refused()}{self._copied()}{self._cleaned()})"
         )
 
     def _copied(self) -> str:
         return f"; {self.n_copies} hidden as copies" if self.n_copies else ""
+
+    def _cleaned(self) -> str:
+        count = sum(self.redacted.values())
+        return f"; {count} secrets replaced" if count else ""
 
     def _refused(self) -> str:
         count = len(self.refused_records)

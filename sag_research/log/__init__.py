@@ -15,11 +15,15 @@ from sag_research.log._calls import (
     record_call,
 )
 from sag_research.log._canonical import marked_digest
+from sag_research.log._cleaned import write_cleaned
+from sag_research.log._holders import holder_of
+from sag_research.log._mend import mend
 from sag_research.log._merge import MergedRuns, merge_log
 from sag_research.log._prepared import (
     PreparedEvent,
     PreparedRun,
     RunWriter,
+    keep_bytes,
     keep_text,
     packed_run,
     prepare_event,
@@ -27,7 +31,7 @@ from sag_research.log._prepared import (
     writing_runs,
 )
 from sag_research.log._reading import RawEvent, RawPage
-from sag_research.log._redact import Redaction
+from sag_research.log._redact import Redaction, Redactions, ToRedact, redact_all
 from sag_research.log._store import Head, SQLiteEventStore
 from sag_research.log._verify import Problem, VerifyReport
 
@@ -35,8 +39,11 @@ __all__ = [  # noqa: RUF022
     "Head",
     "Problem",
     "Redaction",
+    "Redactions",
     "SQLiteEventStore",
     "VerifyReport",
+    "holder_of",
+    "mend",
     # recorded calls
     "CALL_TYPES",
     "CallScope",
@@ -53,6 +60,7 @@ __all__ = [  # noqa: RUF022
     "PreparedEvent",
     "PreparedRun",
     "RunWriter",
+    "keep_bytes",
     "keep_text",
     "packed_run",
     "prepare_event",
@@ -61,6 +69,10 @@ __all__ = [  # noqa: RUF022
     # other logs
     "MergedRuns",
     "merge_log",
+    "write_cleaned",
+    # what was taken out
+    "ToRedact",
+    "redact_all",
     # documents
     "canonical_digest",
     "document_digest",

@@ -256,7 +256,10 @@ def parse(body: bytes, holes: list[Any]) -> dict[str, Any]:
     ValueError, msgspec.DecodeError
         If it is no canonical body.
     """
-    payload = msgspec.json.decode(body)
+    try:
+        payload = msgspec.json.decode(body)
+    except TypeError:  # a damaged file may hold a number in its place
+        raise ValueError("the body is no text") from None
     if type(payload) is not dict or MARK in payload:
         raise ValueError("the body is no JSON object")
     for key, item in payload.items():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
+import tempfile
 import time
 import uuid
 from collections.abc import Mapping
@@ -14,8 +16,9 @@ from types import TracebackType
 from typing import Final
 
 from sag_research.errors import BusyError, SchemaError, StoreError, UsageError
+from sag_research.log._holders import holder_of
 
-__all__ = ["SCHEMA_VERSION", "connect", "read_log_id", "translated"]
+__all__ = ["SCHEMA_VERSION", "connect", "create_schema", "read_log_id", "translated"]
 
 APPLICATION_ID: Final = 0x5341_4731  # "SAG1"
 SCHEMA_VERSION: Final = 1
@@ -77,10 +80,19 @@ def read_log_id(connection: sqlite3.Connection, path: str) -> str:
 
 
 def _open(path: str, timeout: float, read_only: bool) -> sqlite3.Connection:
-    target = path
-    if path != ":memory:":
-        mode = ("ro" + _untouchable(Path(path))) if read_only else "rwc"
-        target = f"{Path(path).absolute().as_uri()}?mode={mode}"
+    if path == ":memory:":
+        return _connect(path, timeout)
+    file, mode = Path(path).absolute(), "ro" if read_only else "rwc"
+    if read_only and not os.access(file.parent, os.W_OK):
+        tail, shared = (file.with_name(file.name + end) for end in ("-wal", "-shm"))
+        if not tail.exists() or tail.stat().st_size == 0:
+            mode = "ro&immutable=1"  # else SQLite wants to lay a file beside the log
+        elif not shared.exists():
+            return _open_copy(file, tail, timeout)
+    return _connect(f"{file.as_uri()}?mode={mode}", timeout)
+
+
+def _connect(target: str, timeout: float) -> sqlite3.Connection:
     connection = sqlite3.connect(
         target, timeout=timeout, isolation_level=None, check_same_thread=False, uri=True
     )
@@ -88,11 +100,21 @@ def _open(path: str, timeout: float, read_only: bool) -> sqlite3.Connection:
     return connection
 
 
-def _untouchable(path: Path) -> str:
-    """Tell SQLite when nobody can write here: else it wants to lay a file beside the log."""
-    writable = os.access(path.absolute().parent, os.W_OK)
-    has_tail = path.with_name(path.name + "-wal").exists()
-    return "" if writable or has_tail else "&immutable=1"
+def _open_copy(file: Path, tail: Path, timeout: float) -> sqlite3.Connection:
+    """Read a log whose writer died, and where nobody can write: its last events are beside it.
+
+    SQLite can only read those where it may write. The copy is gone from its folder at once, and
+    from the disk when the connection is closed.
+    """
+    with tempfile.TemporaryDirectory(prefix="sag-", ignore_cleanup_errors=True) as folder:
+        copy = Path(folder, file.name)
+        for part in (file, tail):
+            shutil.copyfile(part, copy.with_name(part.name))
+        with closing(sqlite3.connect(copy, isolation_level=None)) as whole:
+            whole.execute("PRAGMA journal_mode=DELETE")
+        connection = _connect(f"{copy.as_uri()}?mode=ro&immutable=1", timeout)
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # opens the file
+    return connection
 
 
 def _check_or_create(
@@ -110,7 +132,7 @@ def _check_or_create(
         _write_ahead(connection, timeout)
         connection.execute("BEGIN IMMEDIATE")
         if _version(connection, path) == 0:  # another process may have been first
-            _create(connection)
+            create_schema(connection)
         connection.execute("COMMIT")
         version = _version(connection, path)
     if version < target:
@@ -156,7 +178,8 @@ def _version(connection: sqlite3.Connection, path: str) -> int:
     return version
 
 
-def _create(connection: sqlite3.Connection) -> None:
+def create_schema(connection: sqlite3.Connection) -> None:
+    """Make the tables of an empty log, and give it an id."""
     schema = files("sag_research.log").joinpath("schema.sql").read_text(encoding="utf-8")
     _execute_all(connection, schema)
     connection.execute("INSERT INTO meta VALUES ('log_id', ?)", (uuid.uuid4().hex,))
@@ -208,6 +231,10 @@ def _back_up(path: str, version: int) -> None:
     part.replace(backup)
 
 
+DAMAGED: Final = (
+    "run `sag rebuild`, which mends what can be made anew; else restore the file from a copy and"
+    " rebuild, or take over the runs that can be read by `sag merge -w NEW OLD`"
+)
 _FIXES: Final = {
     "unable to open database file": "check that the file or its folder exists and may be written",
     "attempt to write a readonly database": "check the rights of the file and its folder; "
@@ -240,8 +267,16 @@ class translated:
     ) -> None:
         if isinstance(error, sqlite3.Error):
             raise _in_our_words(error, self.path) from error
+        if isinstance(error, UnicodeDecodeError):
+            raise StoreError(
+                f"{self.path} is damaged", why=str(error), fix="restore the file from a copy"
+            ) from error
         if isinstance(error, (UnicodeEncodeError, OverflowError)):  # SQLite cannot take it
-            raise UsageError("a name or number cannot stand in a log", why=str(error)) from error
+            raise UsageError(
+                "a name or number cannot stand in a log",
+                why=str(error),
+                fix="correct it; where it is a time, see what the computer's clock shows",
+            ) from error
 
 
 def _in_our_words(error: sqlite3.Error, path: str) -> StoreError:
@@ -249,14 +284,19 @@ def _in_our_words(error: sqlite3.Error, path: str) -> StoreError:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # absent where Python itself refused
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return BusyError(
-            f"{path} is locked", why=text, fix="close the other writer or raise the timeout"
+            f"{path} is locked" + (f" by {who}" if (who := holder_of(f"{path}-shm")) else ""),
+            why=text,
+            fix="close the other writer or raise the timeout",
         )
     if code == sqlite3.SQLITE_NOTADB:
         return SchemaError(
-            f"{path} is not a log", why=text, fix="give the path of a log or of a new file"
+            f"{path} is not a log",
+            why=text,
+            fix="give the path of a log or of a new file; one that was a log must be restored from"
+            " a copy",
         )
     if code == sqlite3.SQLITE_CORRUPT:
-        return StoreError(f"{path} is damaged", why=text, fix="restore the file from a copy")
+        return StoreError(f"{path} is damaged", why=text, fix=DAMAGED)
     if "closed database" in text:
         return StoreError(f"{path} was closed", fix="open the store again")
     return StoreError(f"{path} could not be used", why=text, fix=_FIXES.get(text, ""))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["family", "flatten", "fork", "name_of_child"]
 
+_NOT_OF_THE_BODY: Final = ("redacted", "started", "seconds")
 _COPY_EVENTS: Final = """
     INSERT INTO events (run, pos, type, actor, cause, frame, ts_ns, started, seconds,
                         body, body_digest, digest, seal)
@@ -106,5 +107,6 @@ def _tell_again(store: SQLiteEventStore, new_id: str, number: int, old_id: str) 
     query = "SELECT pos FROM events WHERE run = ? AND body IS NULL ORDER BY pos"
     for (pos,) in store._db.execute(query, (number,)).fetchall():
         original = next(store.read(old_id, pos, pos))
+        instead = {k: v for k, v in original.payload.items() if k not in _NOT_OF_THE_BODY}
         if (reason := original.payload.get("redacted")) is not None:
-            tell_redacted(store, new_id, pos, reason)
+            tell_redacted(store, new_id, pos, reason, instead or None)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from sag_research.errors import UsageError
+from sag_research.errors import StoreError, UsageError
 from sag_research.log import _canonical as canonical
 from sag_research.log import _rows as shape
 from sag_research.log._connection import translated
@@ -76,7 +76,14 @@ def segments(db: sqlite3.Connection, run: int, end: int) -> list[Segment]:
     current: int | None = run
     while current is not None and end > 0:
         query = "SELECT parent, fork_pos FROM runs WHERE run = ?"
-        parent, fork_pos = db.execute(query, (current,)).fetchone()
+        row = db.execute(query, (current,)).fetchone()
+        if row is None:
+            raise StoreError(
+                "a run was forked from one that the log does not hold",
+                why="the file is damaged",
+                fix="run `sag verify` to see which runs are whole",
+            )
+        parent, fork_pos = row
         if end > fork_pos:
             found.append(Segment(current, fork_pos + 1, end))
         current, end = parent, min(end, fork_pos)

@@ -20,20 +20,38 @@ from sag_research.errors import StoreError, UsageError
 from sag_research.log import _canonical as canonical
 from sag_research.log._connection import translated
 from sag_research.log._lineage import Segment, Tip, read_tip, segments, tip_of
-from sag_research.log._redact import REDACTED, load_text, reached, redact, redactions
+from sag_research.log._redact import (
+    REDACTED,
+    load_text,
+    reached,
+    redact,
+    redactions,
+    said_instead,
+)
 from sag_research.log._writing import find_tip, insert_rows, name_number
 from sag_research.model import WORKSPACE_RUN
 
 if TYPE_CHECKING:
     from sag_research.log._store import SQLiteEventStore
 
-__all__ = ["MergedRuns", "merge_log"]
+__all__ = [
+    "EVENTS",
+    "PUT_RUN",
+    "RUNS",
+    "MergedRuns",
+    "StoredRun",
+    "chain_at",
+    "merge_log",
+    "parts",
+    "row_after",
+    "snapshot",
+]
 
 _PART: Final = 500
-_RUNS: Final = """
+RUNS: Final = """
     SELECT r.run, r.uid, p.uid, r.fork_pos, r.label, r.attempt, r.source_id, r.created_ns
     FROM runs r LEFT JOIN runs p ON p.run = r.parent ORDER BY r.run"""
-_EVENTS: Final = """
+EVENTS: Final = """
     SELECT e.pos, t.name, a.name, e.cause, f.name, e.ts_ns, e.started, e.seconds, e.body,
            e.body_digest, e.digest
     FROM events e JOIN names t ON t.id = e.type JOIN names a ON a.id = e.actor
@@ -41,7 +59,7 @@ _EVENTS: Final = """
     WHERE e.run = ? AND e.pos BETWEEN ? AND ? ORDER BY e.pos"""
 _TEXTS: Final = "SELECT digest, size, enc, data FROM blobs WHERE data IS NOT NULL AND digest IN "
 _PUT_TEXT: Final = "INSERT OR IGNORE INTO blobs (digest, size, enc, data) VALUES (?, ?, ?, ?)"
-_PUT_RUN: Final = "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+PUT_RUN: Final = "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _CALLS: Final = "SELECT key, occ, pos, status FROM calls WHERE run = ? AND pos >= ?"
 _PUT_CALL: Final = """
     INSERT OR IGNORE INTO calls (key, occ, run, pos, root, status)
@@ -81,7 +99,9 @@ class MergedRuns(msgspec.Struct, kw_only=True):
     redacted: int = 0
 
 
-class _Run(NamedTuple):
+class StoredRun(NamedTuple):
+    """A row of the table of runs, with the parent's id."""
+
     number: int
     uid: str
     parent: str | None
@@ -109,7 +129,7 @@ def merge_log(store: SQLiteEventStore, other: SQLiteEventStore) -> MergedRuns:
     """
     if other.log_id == store.log_id and _is_one_file(store, other):
         raise UsageError("a log cannot be merged with itself")
-    with other._lock, translated(other.path), closing(_snapshot(other)):
+    with other._lock, translated(other.path), closing(snapshot(other)):
         bad = {one.run: one.problem for one in other.verify().problems}
         with store.transaction(), translated(store.path):
             found = _Merge(store, other, bad)
@@ -126,7 +146,7 @@ def _is_one_file(store: SQLiteEventStore, other: SQLiteEventStore) -> bool:
     return store is other or (files[0] != "" and files[0] == files[1])
 
 
-class _snapshot:
+class snapshot:
     """Hold the other log as it is while it is read."""
 
     def __init__(self, store: SQLiteEventStore) -> None:
@@ -150,8 +170,8 @@ class _Merge:
     # ---- runs
 
     def take_runs(self) -> None:
-        for row in self._other.execute(_RUNS).fetchall():
-            run = _Run(*row)
+        for row in self._other.execute(RUNS).fetchall():
+            run = StoredRun(*row)
             if run.uid == WORKSPACE_RUN:
                 continue
             if run.uid in self._bad:
@@ -161,11 +181,11 @@ class _Merge:
             else:
                 self._take(run)
 
-    def _leave(self, where: list[tuple[str, str]], run: _Run, why: str) -> None:
+    def _leave(self, where: list[tuple[str, str]], run: StoredRun, why: str) -> None:
         self._left.add(run.uid)
         where.append((run.uid, why))
 
-    def _take(self, run: _Run) -> None:
+    def _take(self, run: StoredRun) -> None:
         here = tip_of(self._store._db, run.uid)
         there = read_tip(self._other, run.number, run.fork_pos)
         if here is None:
@@ -181,7 +201,7 @@ class _Merge:
         else:
             self.report.known.append(run.uid)
 
-    def _copy(self, run: _Run, there: Tip) -> None:
+    def _copy(self, run: StoredRun, there: Tip) -> None:
         db, parent, digest = self._store._db, None, None
         number = int(self._store._one("SELECT coalesce(max(run), 0) + 1 FROM runs"))
         root, depth = number, 0
@@ -189,19 +209,19 @@ class _Merge:
         if run.parent is not None:
             query = "SELECT run, root, depth + 1 FROM runs WHERE uid = ?"
             parent, root, depth = db.execute(query, (run.parent,)).fetchone()
-            digest, seal = _chain_at(db, parent, run.fork_pos)
+            digest, seal = chain_at(db, parent, run.fork_pos)
             start = Tip(number, run.fork_pos, digest, seal)
         row = (number, run.uid, parent, run.fork_pos, digest, root, depth)
-        db.execute(_PUT_RUN, (*row, *run[4:]))
+        db.execute(PUT_RUN, (*row, *run[4:]))
         self._append(run, start, there)
         self.report.copied.append(run.uid)
 
-    def _append(self, run: _Run, tip: Tip, there: Tip) -> None:
+    def _append(self, run: StoredRun, tip: Tip, there: Tip) -> None:
         """Append what the other run has behind a position, with the calls that it answers."""
         first = tip.pos + 1
         for segment in segments(self._other, run.number, there.pos):
             part = Segment(segment.run, max(segment.lo, first), segment.hi)
-            for rows in _parts(self._other.execute(_EVENTS, part)):
+            for rows in parts(self._other.execute(EVENTS, part)):
                 tip = self._write(tip, rows)
             for key, occ, pos, status in self._other.execute(_CALLS, part[:2]):
                 if pos <= segment.hi:
@@ -212,27 +232,14 @@ class _Merge:
     def _write(self, tip: Tip, rows: Sequence[tuple[Any, ...]]) -> Tip:
         made = []
         for _, type_, actor, cause, frame, ts_ns, started, seconds, body, body_digest, _ in rows:
-            row = self._row(
-                tip, type_, actor, cause, frame, (ts_ns, started, seconds), body, body_digest
-            )
+            clocks = (ts_ns, started, seconds)
+            row = row_after(self._store, tip, type_, actor, cause, frame, clocks, body, body_digest)
             tip = Tip(tip.run, row[1], row[7], row[8])
             made.append(row)
         self._texts(row[8] for row in rows if row[8] is not None)
         insert_rows(self._store, made)
         self.report.events += len(made)
         return tip
-
-    def _row(
-        self, tip: Tip, type_: str, actor: str, cause: int | None, frame: str | None,
-        clocks: tuple[int, float | None, float | None], body: bytes | None, body_digest: bytes,
-    ) -> tuple[Any, ...]:  # fmt: skip
-        ts_ns, started, seconds = clocks
-        digest = canonical.chain(tip.digest, type_, actor, cause, body_digest)
-        seal = canonical.seal(tip.seal, digest, (ts_ns, started, seconds, frame))
-        names = [name_number(self._store, name) for name in (type_, actor)]
-        frame_number = None if frame is None else name_number(self._store, frame)
-        return (tip.run, tip.pos + 1, *names, ts_ns, body, body_digest, digest, seal,
-                cause, frame_number, started, seconds)  # fmt: skip
 
     def _texts(self, bodies: Iterable[bytes]) -> None:
         """Copy the texts that bodies refer to, packed as they are."""
@@ -255,8 +262,17 @@ class _Merge:
             query = "SELECT body IS NOT NULL FROM events WHERE run = ? AND pos = ?"
             is_copy = told.run_id in self.report.copied
             if self._store._one(query, writer, told.position) and not is_copy:
-                redact(self._store, told.run_id, told.position, told.reason)
+                self._redact(told.pos, told.run_id, told.position, told.reason)
                 self.report.redacted += 1
+
+    def _redact(self, pos: int, run_id: str, position: int, reason: str) -> None:
+        """Empty a body here as it was emptied there, and put the same in its place."""
+        query = (
+            "SELECT body FROM events WHERE run = (SELECT run FROM runs WHERE uid = ?) AND pos = ?"
+        )
+        (body,) = self._other.execute(query, (WORKSPACE_RUN, pos)).fetchone()
+        redact(self._store, run_id, position, reason, said_instead(self._other, pos) or None)
+        self._texts([body])
 
     def take_facts(self) -> None:
         there = tip_of(self._other, WORKSPACE_RUN)
@@ -265,8 +281,8 @@ class _Merge:
         tip = find_tip(self._store, WORKSPACE_RUN)
         have = _facts(self._store._db, tip.run, tip.pos)
         moved: dict[int, int] = {}
-        events = self._other.execute(_EVENTS, (there.run, 2, there.pos))  # 1 is its creation
-        for rows in _parts(events):
+        events = self._other.execute(EVENTS, (there.run, 2, there.pos))  # 1 is its creation
+        for rows in parts(events):
             wanted: list[tuple[Any, ...]] = []
             for row in rows:
                 key = (row[1], row[2], row[9])
@@ -311,22 +327,39 @@ class _Merge:
         return run in self._left or (row[1] == REDACTED and run == WORKSPACE_RUN)
 
 
+def row_after(
+    store: SQLiteEventStore, tip: Tip, type_: str, actor: str, cause: int | None,
+    frame: str | None, clocks: tuple[int, float | None, float | None], body: bytes | None,
+    body_digest: bytes,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Make the row of the event that follows a run's end."""
+    ts_ns, started, seconds = clocks
+    digest = canonical.chain(tip.digest, type_, actor, cause, body_digest)
+    seal = canonical.seal(tip.seal, digest, (ts_ns, started, seconds, frame))
+    names = [name_number(store, name) for name in (type_, actor)]
+    frame_number = None if frame is None else name_number(store, frame)
+    return (tip.run, tip.pos + 1, *names, ts_ns, body, body_digest, digest, seal,
+            cause, frame_number, started, seconds)  # fmt: skip
+
+
 def _facts(db: sqlite3.Connection, run: int, end: int) -> Counter[tuple[str, str, bytes]]:
-    return Counter((row[1], row[2], row[9]) for row in db.execute(_EVENTS, (run, 1, end)))
+    return Counter((row[1], row[2], row[9]) for row in db.execute(EVENTS, (run, 1, end)))
 
 
 def _digest_at(db: sqlite3.Connection, run: int, position: int) -> bytes:
-    return _chain_at(db, run, position)[0]
+    return chain_at(db, run, position)[0]
 
 
-def _chain_at(db: sqlite3.Connection, run: int, position: int) -> tuple[bytes, bytes]:
+def chain_at(db: sqlite3.Connection, run: int, position: int) -> tuple[bytes, bytes]:
+    """Return digest and seal of a run's history at a position."""
     writer = segments(db, run, position)[-1].run
     query = "SELECT digest, seal FROM events WHERE run = ? AND pos = ?"
     digest, seal = db.execute(query, (writer, position)).fetchone()
     return digest, seal
 
 
-def _parts(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
+def parts(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
+    """Part rows into lists of bounded length."""
     given = iter(rows)
     while part := list(islice(given, _PART)):
         yield part

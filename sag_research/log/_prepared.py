@@ -33,6 +33,7 @@ __all__ = [
     "PreparedEvent",
     "PreparedRun",
     "RunWriter",
+    "keep_bytes",
     "keep_text",
     "packed_run",
     "prepare_event",
@@ -83,7 +84,11 @@ class PreparedRun(msgspec.Struct, array_like=True, frozen=True):
 
 def keep_text(text: str, texts: dict[bytes, bytes]) -> str:
     """Keep a text as it is, broken characters included; returns its digest as 64 hex digits."""
-    data = text.encode("utf-8", "surrogatepass")
+    return keep_bytes(text.encode("utf-8", "surrogatepass"), texts)
+
+
+def keep_bytes(data: bytes, texts: dict[bytes, bytes]) -> str:
+    """Keep bytes as :func:`keep_text` keeps a text."""
     digest = canonical.blob_digest(data)
     texts[digest] = data
     return digest.hex()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from operator import index
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -13,7 +13,7 @@ from sag_research.log import _canonical as canonical
 from sag_research.log import _rows as shape
 from sag_research.log._connection import translated
 from sag_research.log._lineage import Segment
-from sag_research.log._redact import redactions
+from sag_research.log._redact import redactions, said_instead
 from sag_research.model import Event, Run
 
 if TYPE_CHECKING:
@@ -159,12 +159,15 @@ def _page(
         return shape.events_from_rows(rows, store._blobs.fetch, redacted, strict)
 
 
-def _redacted(store: SQLiteEventStore) -> Mapping[tuple[str, int], str]:
-    """Say why bodies are gone, by run and position; what is known is not read again."""
+def _redacted(store: SQLiteEventStore, run_id: str, position: int) -> dict[str, Any] | None:
+    """Return what is read in a body's place, if it was redacted; reasons are read once."""
     for told in redactions(store._db, store._reasons_upto):
-        store._reasons[told.run_id, told.position] = told.reason
+        store._reasons[told.run_id, told.position] = told.reason, told.pos
         store._reasons_upto = told.pos
-    return store._reasons
+    if (known := store._reasons.get((run_id, position))) is None:
+        return None
+    reason, pos = known
+    return {**said_instead(store._db, pos), "redacted": reason}
 
 
 def read_blob(store: SQLiteEventStore, digest: str) -> bytes:
@@ -193,7 +196,15 @@ def read_runs(store: SQLiteEventStore, where: str, *parameters: Any) -> list[Run
     with store._lock, translated(store.path):
         rows = store._db.execute(query, parameters).fetchall()
         blobs = store._blobs.fetch(canonical.marked(row[-1] for row in rows if row[-1]))
-    return [shape.run_from_row(row, blobs) for row in rows]
+        about = {row[0]: _about_redacted(store, row[0]) for row in rows if row[-1] is None}
+    return [shape.run_from_row(row, blobs, about.get(row[0])) for row in rows]
+
+
+def _about_redacted(store: SQLiteEventStore, run_id: str) -> dict[str, Any] | None:
+    """Return what is read in the place of a run's redacted description, which its root holds."""
+    query = "SELECT uid FROM runs WHERE run = (SELECT root FROM runs WHERE uid = ?)"
+    row = store._db.execute(query, (run_id,)).fetchone()
+    return None if row is None else _redacted(store, row[0], 1)
 
 
 def read_runs_named(store: SQLiteEventStore, run_ids: Sequence[str]) -> dict[str, Run]:

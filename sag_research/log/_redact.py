@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import zstandard
@@ -19,7 +19,18 @@ from sag_research.model import WORKSPACE_RUN, Event
 if TYPE_CHECKING:
     from sag_research.log._store import SQLiteEventStore
 
-__all__ = ["Redaction", "load_text", "reached", "redact", "redactions", "tell_redacted"]
+__all__ = [
+    "Redaction",
+    "Redactions",
+    "ToRedact",
+    "load_text",
+    "reached",
+    "redact",
+    "redact_all",
+    "redactions",
+    "said_instead",
+    "tell_redacted",
+]
 
 REDACTED: Final = "body.redacted"
 _DIGEST: Final = re.compile(rb'"([0-9a-f]{64})"')
@@ -48,18 +59,73 @@ class Redaction(msgspec.Struct, frozen=True):
     kept: int
 
 
-def redact(store: SQLiteEventStore, run_id: str, position: int, reason: str) -> Redaction:
+class ToRedact(NamedTuple):
+    """An event to empty: where it stands, why, and what is to be read in its place."""
+
+    run_id: str
+    position: int
+    reason: str = ""
+    replacement: Mapping[str, Any] | None = None
+
+
+class Redactions(msgspec.Struct, frozen=True):
+    """What redactions of several events did; as :class:`Redaction`, for all of them."""
+
+    events: tuple[Event, ...]
+    removed: int
+    kept: int
+
+
+def redact(
+    store: SQLiteEventStore,
+    run_id: str,
+    position: int,
+    reason: str,
+    replacement: Mapping[str, Any] | None = None,
+) -> Redaction:
     """Empty an event's body, and say so on the workspace's run."""
+    done = redact_all(store, [ToRedact(run_id, position, reason, replacement)])
+    return Redaction(done.events[0], done.removed, done.kept)
+
+
+def redact_all(
+    store: SQLiteEventStore, wanted: Sequence[ToRedact], texts: Mapping[bytes, bytes] | None = None
+) -> Redactions:
+    """Empty the bodies of several events, all or none, and say so on the workspace's run.
+
+    Parameters
+    ----------
+    store : SQLiteEventStore
+    wanted : sequence of ToRedact
+        A replacement is kept in the event ``body.redacted``, and read in the body's place.
+    texts : mapping of bytes to bytes, optional
+        What replacements refer to by digests, by these.
+
+    Raises
+    ------
+    RunNotFoundError
+    UsageError
+        If there is no such event, it was redacted before, or it tells of a redaction; nothing
+        is redacted then.
+    """
     with store._lock, translated(store.path):
         store._db.execute("PRAGMA secure_delete=ON")
     with store.transaction(), translated(store.path):
-        writer, seq, body = _redactable(store._db, run_id, position)
-        gone, kept = _parted(store._db, seq, body)
-        store._db.execute("UPDATE events SET body = NULL WHERE seq = ?", (seq,))
+        found = [_redactable(store._db, one.run_id, one.position) for one in wanted]
+        bodies = {seq: body for _, seq, body in found}
+        gone, kept = _parted(store._db, bodies)
+        update = "UPDATE events SET body = NULL WHERE seq = ?"
+        store._db.executemany(update, [(seq,) for seq in bodies])
         store._blobs.delete(gone)
-        event = tell_redacted(store, writer, position, reason)
+        store._blobs.keep(texts or {})
+        events = [
+            tell_redacted(store, writer, one.position, one.reason, one.replacement)
+            for (writer, _, _), one in zip(found, wanted, strict=True)
+        ]
+        # a replacement may need again what the body held beside a secret
+        removed = sum(load_text(store._db, digest) is None for digest in gone)
     _empty_write_ahead_log(store)
-    return Redaction(event, len(gone), len(kept))
+    return Redactions(tuple(events), removed, len(kept))
 
 
 def _redactable(db: sqlite3.Connection, run_id: str, position: int) -> tuple[str, int, bytes]:
@@ -79,9 +145,17 @@ def _redactable(db: sqlite3.Connection, run_id: str, position: int) -> tuple[str
     return writer, seq, body
 
 
-def tell_redacted(store: SQLiteEventStore, run_id: str, position: int, reason: str) -> Event:
+def tell_redacted(
+    store: SQLiteEventStore,
+    run_id: str,
+    position: int,
+    reason: str,
+    replacement: Mapping[str, Any] | None = None,
+) -> Event:
     """Leave the trace of a redaction."""
-    payload = {"run": run_id, "position": position, "reason": reason}
+    payload: dict[str, Any] = {"run": run_id, "position": position, "reason": reason}
+    if replacement is not None:
+        payload["replacement"] = dict(replacement)
     return store.append(Event(run_id=WORKSPACE_RUN, type=REDACTED, actor="log", payload=payload))
 
 
@@ -106,33 +180,54 @@ class _Told(NamedTuple):
 def redactions(db: sqlite3.Connection, after: int = 0) -> Iterator[_Told]:
     """Read what was redacted, off the workspace's events beyond a position."""
     for pos, body in db.execute(_REDACTIONS, (WORKSPACE_RUN, after, REDACTED)):
-        try:
-            told = canonical.decode(body, lambda digest: load_text(db, digest) or b"")
-        except (ValueError, msgspec.DecodeError):
+        told = _read(db, body)
+        if told is None:
             continue  # it says nothing that can be read; `verify` finds its digest broken
         run_id, position = told.get("run"), told.get("position")
         if isinstance(run_id, str) and type(position) is int:
             yield _Told(pos, run_id, position, str(told.get("reason", "")))
 
 
-def _parted(db: sqlite3.Connection, seq: int, body: bytes) -> tuple[set[bytes], set[bytes]]:
-    """Part the blobs of the event ``seq``: those it alone refers to, and those others need too.
+def _read(db: sqlite3.Connection, body: bytes) -> dict[str, Any] | None:
+    try:
+        return canonical.decode(body, lambda digest: load_text(db, digest) or b"")
+    except (ValueError, msgspec.DecodeError):
+        return None
+
+
+def said_instead(db: sqlite3.Connection, pos: int) -> dict[str, Any]:
+    """Return what the redaction at a position of the workspace's run put in a body's place."""
+    query = """SELECT body FROM events WHERE run = (SELECT run FROM runs WHERE uid = ?)
+               AND pos = ?"""
+    row = db.execute(query, (WORKSPACE_RUN, pos)).fetchone()
+    told = _read(db, row[0]) if row and row[0] else None
+    replacement = told.get("replacement") if told else None
+    return replacement if isinstance(replacement, dict) else {}
+
+
+def _parted(db: sqlite3.Connection, bodies: Mapping[int, bytes]) -> tuple[set[bytes], set[bytes]]:
+    """Part the blobs of some events: those they alone refer to, and those others need too.
 
     An event refers to long texts by marks, and by plain digests to blobs and documents, which
     may refer to others in turn. No index is kept of that, so all bodies are looked through.
     """
     mine: set[bytes] = set()
-    for found in reached(db, [body]):
+    for found in reached(db, bodies.values()):
         mine |= found
     mine = {digest for digest in mine if load_text(db, digest) is not None}
     kept: set[bytes] = set()
     if mine:
-        others = "SELECT body FROM events WHERE seq <> ? AND length(body) > 64"
-        for found in reached(db, (row[0] for row in db.execute(others, (seq,)))):
+        for found in reached(db, _others(db, bodies)):
             kept |= found & mine
             if len(kept) == len(mine):
                 break
     return mine - kept, kept
+
+
+def _others(db: sqlite3.Connection, seqs: Collection[int]) -> Iterator[bytes]:
+    for seq, body in db.execute("SELECT seq, body FROM events WHERE length(body) > 64"):
+        if seq not in seqs:
+            yield body
 
 
 def reached(db: sqlite3.Connection, bodies: Iterable[bytes]) -> Iterator[set[bytes]]:

@@ -109,7 +109,7 @@ def check_run(run: Run) -> None:
 def events_from_rows(
     rows: Sequence[tuple[Any, ...]],
     fetch: Callable[[Collection[bytes]], Mapping[bytes, bytes]],
-    redacted: Callable[[], Mapping[tuple[str, int], str]],
+    redacted: Callable[[str, int], dict[str, Any] | None],
     strict: bool,
 ) -> list[Event]:
     """Make events; at one that cannot be read, stop before it, or raise if it is the first."""
@@ -120,7 +120,6 @@ def events_from_rows(
     for container, key, digest in zip(holes[::3], holes[1::3], holes[2::3], strict=True):
         container[key] = texts.get(digest)
     lost = wanted.keys() - texts.keys() if len(texts) < len(wanted) else None
-    reasons = redacted() if any(row[10] is None for row in rows) else {}
     events: list[Event] = []
     start = 0
     for row, (payload, end) in zip(rows, parsed, strict=True):
@@ -137,7 +136,8 @@ def events_from_rows(
             events.append(_event(row, {"unreadable": why(fault)}))
             continue
         if row[10] is None:
-            payload |= emptied(row, reasons)
+            instead = redacted(row[1], row[2])
+            payload |= {"unreadable": "missing: the body is gone"} if instead is None else instead
         if row[8] is not None:
             payload["started"] = row[8]
         if row[9] is not None:
@@ -167,12 +167,6 @@ def decoded(blobs: Mapping[bytes, bytes]) -> dict[bytes, str]:
         return {digest: text for digest, text in texts.items() if text.encode() == blobs[digest]}
 
 
-def emptied(row: tuple[Any, ...], reasons: Mapping[tuple[str, int], str]) -> dict[str, Any]:
-    """Say what became of a body that is gone."""
-    reason = reasons.get((row[1], row[2]))
-    return {"unreadable": "missing: the body is gone"} if reason is None else {"redacted": reason}
-
-
 def why(error: Exception) -> str:
     return "a text of it is missing or damaged" if isinstance(error, KeyError) else str(error)
 
@@ -193,10 +187,15 @@ UNREADABLE: Final = b"(unreadable; see `sag verify`)"
 """Stands for a text of a run's description that the log has lost: one run must not cost all."""
 
 
-def run_from_row(row: tuple[Any, ...], blobs: Mapping[bytes, bytes]) -> Run:
+def run_from_row(
+    row: tuple[Any, ...], blobs: Mapping[bytes, bytes], instead: Mapping[str, Any] | None = None
+) -> Run:
+    """Make a run; ``instead`` is what is read in the place of a redacted description."""
     uid, parent, fork_pos, label, attempt, source_id, created_ns, body = row
     try:
-        about = {} if body is None else canonical.decode(body, lambda d: blobs.get(d, UNREADABLE))
+        about = dict(instead or {})
+        if body is not None:
+            about = canonical.decode(body, lambda d: blobs.get(d, UNREADABLE))
     except (ValueError, msgspec.DecodeError):
         about = {"goal": UNREADABLE.decode()}
     known = {name: about[name] for name in CREATED_FIELDS if name in about}

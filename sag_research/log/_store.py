@@ -85,7 +85,7 @@ class SQLiteEventStore:
         self._names: dict[str, int] = {}
         self._tips: dict[str, Tip] = {}
         self._blobs = Blobs(self._db)
-        self._reasons: dict[tuple[str, int], str] = {}
+        self._reasons: dict[tuple[str, int], tuple[str, int]] = {}
         self._reasons_upto = 0
         try:
             self.log_id = read_log_id(self._db, self.path)
@@ -334,6 +334,19 @@ class SQLiteEventStore:
             row = self._db.execute(query, (index(seq),)).fetchone()
         return None if row is None else row[0].hex()
 
+    def mark_at(self, seq: int) -> str | None:
+        """Return what tells the event with this sequence number from any other, if there is one.
+
+        After a power cut a log may give a number out again, and what is written then may have the
+        digest of what was lost: that of another run with the same history. Run and clocks tell.
+        """
+        with self._lock, translated(self.path):
+            query = """
+                SELECT r.uid, e.pos, e.seal FROM events e JOIN runs r ON r.run = e.run
+                WHERE e.seq = ?"""
+            row = self._db.execute(query, (index(seq),)).fetchone()
+        return None if row is None else f"{row[2].hex()}:{row[1]}:{row[0]}"
+
     def position_of_step(self, run_id: str, step: int) -> int:
         """Return the position of the event ``agent.step`` of a 0-based step number.
 
@@ -441,7 +454,13 @@ class SQLiteEventStore:
 
     # ---- redaction
 
-    def redact(self, run_id: str, position: int, reason: str = "") -> Redaction:
+    def redact(
+        self,
+        run_id: str,
+        position: int,
+        reason: str = "",
+        replacement: Mapping[str, Any] | None = None,
+    ) -> Redaction:
         """Empty an event's body, and leave an event ``body.redacted`` that says so.
 
         Parameters
@@ -451,6 +470,8 @@ class SQLiteEventStore:
             Of the run's lineage: an inherited event is emptied for all that inherit it.
         reason : str
             Stands in the log for good, and in what is read in the body's place.
+        replacement : mapping, optional
+            A cleaned payload, kept in the event ``body.redacted`` and read in the body's place.
 
         Returns
         -------
@@ -467,7 +488,8 @@ class SQLiteEventStore:
         Notes
         -----
         The body's digest stays, so :meth:`verify` still holds, for this run and its forks. The
-        event reads as ``{"redacted": reason}`` (a step keeps its clocks, which are no content).
+        event reads as ``{"redacted": reason}`` and the replacement, if there is one (a step
+        keeps its clocks, which are no content).
         Of the file itself the freed pages are overwritten with zeros, and the write-ahead log
         is emptied if nobody else reads at the moment. Copies elsewhere (backups, exports, a
         warehouse that was synced before) are not touched.
@@ -481,7 +503,7 @@ class SQLiteEventStore:
         >>> [event.payload for event in store.read("r1", lo=2)], store.verify().ok
         ([{'redacted': 'a password'}], True)
         """
-        return redact(self, run_id, index(position), reason)
+        return redact(self, run_id, index(position), reason, replacement)
 
     def verify(self, run_id: str | None = None) -> VerifyReport:
         """Recompute digests and seals; see :class:`VerifyReport`."""

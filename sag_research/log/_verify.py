@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,7 +14,7 @@ from sag_research.errors import RunNotFoundError
 from sag_research.log import _canonical as canonical
 from sag_research.log._redact import redactions
 
-__all__ = ["Problem", "VerifyReport", "verify_log"]
+__all__ = ["Problem", "VerifyReport", "file_fault", "verify_log"]
 
 _ROWS = """
     SELECT e.pos, t.name, a.name, e.cause, e.ts_ns, e.started, e.seconds, e.body, e.body_digest,
@@ -42,23 +43,32 @@ class VerifyReport(msgspec.Struct, frozen=True):
         Number of runs checked.
     problems : tuple of Problem
         The first problem of each bad run.
+    redacted : int
+        Events whose body was taken out, of which the log says so; that is no problem.
     """
 
     ok: bool
     runs: int
     problems: tuple[Problem, ...]
+    redacted: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain data, as ``sag verify --json`` prints it."""
+        """Return the report as plain data, as ``sag verify --json`` prints it.
+
+        ``redacted`` stands in it where any body was.
+        """
+        redacted = {"redacted": self.redacted} if self.redacted else {}
         return {
             "ok": self.ok,
             "runs": self.runs,
             "problems": [msgspec.structs.asdict(problem) for problem in self.problems],
+            **redacted,
         }
 
     def __repr__(self) -> str:
         state = "ok" if self.ok else "NOT ok"
-        return f"VerifyReport({state}, {self.runs} runs, {len(self.problems)} problems)"
+        taken = f", {self.redacted} bodies redacted" if self.redacted else ""
+        return f"VerifyReport({state}, {self.runs} runs, {len(self.problems)} problems{taken})"
 
 
 class _RunRow(NamedTuple):
@@ -88,10 +98,46 @@ def verify_log(
         ]
         wanted = _wanted(rows, run_id)
         texts = _Texts(db)
-        problems = [problem for row, end in wanted if (problem := _check_run(db, row, end, texts))]
+        problems = [problem for row, end in wanted if (problem := _readable(db, row, end, texts))]
         if run_id is None:
-            problems += _orphans(db)
-    return VerifyReport(not problems, len(wanted), tuple(problems))
+            problems += _file_faults(db) or _orphans(db)
+    return VerifyReport(not problems, len(wanted), tuple(problems), texts.n_redacted)
+
+
+def _readable(db: sqlite3.Connection, row: _RunRow, end: int, texts: _Texts) -> Problem | None:
+    """Check a run; a page of the file that is damaged costs the runs that stand on it."""
+    try:
+        return _check_run(db, row, end, texts)
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CORRUPT:
+            raise
+        first = _first_unreadable(db, row)
+        return Problem(row.uid, first, "damaged: the file cannot be read there")
+
+
+def _first_unreadable(db: sqlite3.Connection, row: _RunRow) -> int:
+    position = row.fork_pos
+    with suppress(sqlite3.DatabaseError):  # it comes where the damage is
+        for event in db.execute(_ROWS, (row.run, _END)):
+            position = event[0]
+    return position + 1
+
+
+def file_fault(db: sqlite3.Connection) -> str:
+    """Ask SQLite whether pages, indices and free list fit together; returns what does not."""
+    try:
+        said = [str(row[0]) for row in db.execute("PRAGMA integrity_check(3)")]
+    except sqlite3.DatabaseError as error:  # the check itself met the damage
+        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CORRUPT:
+            raise
+        said = [str(error)]
+    return "" if said == ["ok"] else " ".join("; ".join(said).split())
+
+
+def _file_faults(db: sqlite3.Connection) -> list[Problem]:
+    fault = file_fault(db)
+    told = f"damaged: {fault}; `sag rebuild` makes indices anew"
+    return [Problem("(file)", 0, told)] if fault else []
 
 
 class _Texts:
@@ -99,6 +145,7 @@ class _Texts:
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
+        self.n_redacted = 0
         self._redacted = {(told.run_id, told.position) for told in redactions(db)}
         self._good: set[bytes] = set()
         self._decompressor = zstandard.ZstdDecompressor()
@@ -107,6 +154,7 @@ class _Texts:
         """Say what is wrong with an event's body, or with the texts that it refers to."""
         if body is None:
             redacted = (run_id, position) in self._redacted
+            self.n_redacted += redacted
             return None if redacted else "missing: the body is gone"
         for digest in sorted(canonical.marked([body])):
             if digest not in self._good:

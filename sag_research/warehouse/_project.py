@@ -11,6 +11,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sag_research.errors import StoreError
 from sag_research.extract import EntityExtractor, StepTexts, has_codes
 from sag_research.log import SQLiteEventStore
 from sag_research.model import TERMINAL_TYPES, WORKSPACE_RUN, Event, Run
@@ -125,6 +126,12 @@ class Projector:
                 unknown = run_ids
             for run_id, run in self._store.get_runs(sorted(unknown)).items():
                 self._runs[run_id] = msgspec.structs.replace(run, config={})
+            if lost := sorted(unknown - self._runs.keys()):
+                raise StoreError(
+                    f"{self._store.path} is damaged",
+                    why=f"run {lost[0]!r} has events and cannot be found",
+                    fix="run `sag rebuild`, then `sag verify`",
+                )
 
     def _is_first(self, event: Event) -> bool:
         """Tell whether an event is its run's own first one: there is one row a run."""

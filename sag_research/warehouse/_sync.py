@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from hashlib import blake2b
 from io import BytesIO
 from pathlib import Path
 from typing import Final
@@ -29,13 +28,16 @@ import pyarrow.parquet as pq
 from sag_research._text import atomic_write
 from sag_research.errors import WarehouseError
 from sag_research.extract import EntityExtractor
-from sag_research.log import RawPage, SQLiteEventStore
+from sag_research.log import RawPage, SQLiteEventStore, holder_of
 from sag_research.model import Event
+from sag_research.warehouse._intact import read_segment
 from sag_research.warehouse._manifest import (
     DamagedManifest,
     Dead,
     Manifest,
     Segment,
+    digest_of,
+    place_of,
     read_manifest,
     write_manifest,
 )
@@ -51,7 +53,7 @@ from sag_research.warehouse._tables import (
     SORT,
 )
 
-__all__ = ["SEGMENT_EVENTS", "SyncReport", "fits", "sync"]
+__all__ = ["SEGMENT_EVENTS", "SyncReport", "fits", "lock_holder", "sync"]
 
 SEGMENT_EVENTS: Final = 50_000
 ROW_GROUP: Final = 2_048
@@ -59,6 +61,7 @@ _SEARCHED_STEPS: Final = 10_000
 _SEARCHED_CHARACTERS: Final = 16 * 2**20
 GRACE_SECONDS: Final = 600.0
 LOCK: Final = "lock.sqlite"
+_ROOM: Final = "free some space, or make it writable; the log holds everything"
 
 
 class SyncReport(msgspec.Struct, frozen=True):
@@ -74,12 +77,16 @@ class SyncReport(msgspec.Struct, frozen=True):
         Sequence number up to which the segments reach.
     rebuilt : bool
         Whether the warehouse was built from nothing.
+    fell_behind : bool
+        Whether the log no longer holds what the segments were made of: after a power cut, or
+        where an older copy took its place.
     """
 
     done: bool
     events: int
     watermark: int
     rebuilt: bool
+    fell_behind: bool = False
 
 
 def sync(
@@ -91,20 +98,20 @@ def sync(
     ------
     WarehouseError
         If the manifest is of a newer version, or it or an open segment is damaged (``rebuild``
-        mends the latter), or the folder cannot be locked.
+        mends the latter), or the folder cannot be locked or written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with _lock(folder) as mine:
+    with _written(folder), _lock(folder) as mine:
         if not mine:
             return SyncReport(False, 0, read_manifest(folder).watermark, False)
         old = _readable(folder) if rebuild else read_manifest(folder)
         usable = not rebuild and fits(old, store, extractor.version)
+        fell_behind = not usable and _of_this_log(old, store) and not _at_watermark(old, store)
         start = old if usable else _empty(old, store, extractor)
         target = store.last_seq()
         told = list(store.tail(start.watermark, target, types=(REDACTED,), strict=False))
         made = _build_all(store, folder, start, target, told, extractor)
         if made or start is not old:
-            new = _next(old, start, made, target, store.digest_at(target))
+            new = _next(old, start, made, target, store.mark_at(target))
             if told:  # no file that may hold what was taken out waits for its readers
                 new = msgspec.structs.replace(new, dead=())
             write_manifest(folder, new)
@@ -112,19 +119,26 @@ def sync(
             old = new
         _collect(folder, old)
     rebuilt = start.watermark == 0
-    return SyncReport(True, target - start.watermark, target, rebuilt)
+    return SyncReport(True, target - start.watermark, target, rebuilt, fell_behind)
 
 
 def fits(manifest: Manifest, store: SQLiteEventStore, extractor: str) -> bool:
     """Tell whether the segments are a projection of this log's beginning.
 
     After a power cut a log may have lost its last events and given their numbers to others;
-    the digest at the watermark tells.
+    the mark at the watermark tells.
     """
-    same = (manifest.log_id, manifest.projection, manifest.extractor)
-    if same != (store.log_id, PROJECTION, extractor):
+    if not _of_this_log(manifest, store) or manifest.extractor != extractor:
         return False
-    return store.digest_at(manifest.watermark) == manifest.watermark_digest
+    return _at_watermark(manifest, store)
+
+
+def _of_this_log(manifest: Manifest, store: SQLiteEventStore) -> bool:
+    return (manifest.log_id, manifest.projection) == (store.log_id, PROJECTION)
+
+
+def _at_watermark(manifest: Manifest, store: SQLiteEventStore) -> bool:
+    return store.mark_at(manifest.watermark) == manifest.watermark_mark
 
 
 def _readable(folder: Path) -> Manifest:
@@ -145,7 +159,7 @@ def _empty(old: Manifest, store: SQLiteEventStore, extractor: EntityExtractor) -
 
 
 def _next(
-    old: Manifest, start: Manifest, made: Sequence[Segment], target: int, digest: str | None
+    old: Manifest, start: Manifest, made: Sequence[Segment], target: int, mark: str | None
 ) -> Manifest:
     replaced = {(segment.table, segment.k) for segment in made}
     kept = [s for s in start.segments if (s.table, s.k) not in replaced]
@@ -154,12 +168,14 @@ def _next(
     live = {segment.file for segment in segments}
     now = time.time()
     gone = [s.file for s in old.segments if s.file not in live]
-    dead = [d for d in old.dead if d.file not in live] + [Dead(file, now) for file in gone]
+    # a time to come is that of a clock that was set back since: waiting begins anew
+    dead = [Dead(d.file, min(d.time, now)) for d in old.dead if d.file not in live]
+    dead += [Dead(file, now) for file in gone]
     return msgspec.structs.replace(
         start,
         generation=old.generation + 1,
         watermark=target,
-        watermark_digest=digest,
+        watermark_mark=mark,
         segments=tuple(segments),
         dead=tuple(dead),
     )
@@ -209,7 +225,7 @@ def _build(
         seals = bool(held) and sealed and not held[0].sealed
         if not (new or seals or (held and stale)):
             continue
-        old = [_read(folder, segment) for segment in held]
+        old = [read_segment(folder, segment) for segment in held]
         kept = [without(rows, stale) for rows in old] if stale else old
         lost = sum(map(len, old)) > sum(map(len, kept))
         if new or seals or lost:
@@ -254,17 +270,6 @@ def _searched(
         yield waiting
 
 
-def _read(folder: Path, segment: Segment) -> pa.Table:
-    try:
-        return pq.read_table(folder / segment.file, schema=SCHEMAS[segment.table])
-    except (OSError, pa.ArrowInvalid) as error:
-        raise WarehouseError(
-            f"{folder / segment.file} is missing or damaged",
-            why=str(error),
-            fix="run `sag rebuild`",
-        ) from error
-
-
 def _write(
     folder: Path, table: str, k: int, parts: list[pa.Table], sealed: bool, version: str
 ) -> Segment:
@@ -272,9 +277,8 @@ def _write(
     if not rows:
         return Segment(table=table, k=k, file="", rows=0, bytes=0, sealed=sealed)
     data = _encode(table, parts)
-    digest = blake2b(data, digest_size=8).hexdigest()
-    place = f"mentions/{version}" if table in MENTION_TABLES else "segments"
-    file = f"{place}/{table}-{k:05d}-{digest}.parquet"
+    place = place_of(table, version)
+    file = f"{place}/{table}-{k:05d}-{digest_of(data)}.parquet"
     if not (folder / place).exists():
         (folder / place).mkdir(parents=True)
         _sync_folder((folder / place).parent)
@@ -334,6 +338,17 @@ def _collect(folder: Path, manifest: Manifest) -> None:
 
 
 @contextmanager
+def _written(folder: Path) -> Iterator[None]:
+    """Say in our words that a folder could not be written, and that nothing is lost by that."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        why = ": ".join(map(str, filter(None, (error.strerror or str(error), error.filename))))
+        raise WarehouseError(f"{folder} could not be written", why=why, fix=_ROOM) from error
+
+
+@contextmanager
 def _lock(folder: Path) -> Iterator[bool]:
     """Take the writer's lock without waiting; the system frees it when the process dies."""
     try:
@@ -343,7 +358,7 @@ def _lock(folder: Path) -> Iterator[bool]:
     with closing(connection) as db:
         try:
             db.execute("BEGIN EXCLUSIVE")
-        except sqlite3.OperationalError as error:
+        except sqlite3.DatabaseError as error:
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
                 raise _no_lock(folder, error) from error
             yield False
@@ -354,6 +369,15 @@ def _lock(folder: Path) -> Iterator[bool]:
             db.execute("ROLLBACK")
 
 
+def lock_holder(folder: Path) -> str:
+    """Name the process that is syncing, where the system tells; else an empty text."""
+    return holder_of(folder / LOCK)
+
+
 def _no_lock(folder: Path, error: sqlite3.Error) -> WarehouseError:
-    fix = "check that the folder may be written"
+    fix = {
+        sqlite3.SQLITE_NOTADB: f"remove {folder / LOCK}, which holds nothing",
+        sqlite3.SQLITE_FULL: _ROOM,
+        sqlite3.SQLITE_IOERR: _ROOM,
+    }.get(error.sqlite_errorcode & 0xFF, "check that the folder may be written")
     return WarehouseError(f"{folder} cannot be locked", why=str(error), fix=fix)

@@ -21,7 +21,7 @@ __all__ = [
     "to_table",
 ]
 
-PROJECTION: Final = "3"
+PROJECTION: Final = "4"
 """Version of this projection: another one makes the warehouse be built again."""
 
 _text: Final = pa.large_string()

@@ -19,11 +19,12 @@ from sag_research.errors import QueryError, StoreError, UsageError, WarehouseErr
 from sag_research.extract import EntityExtractor
 from sag_research.log import SQLiteEventStore
 from sag_research.model import Event
-from sag_research.warehouse._manifest import Manifest, read_manifest
+from sag_research.warehouse._intact import DamagedSegment, damaged, look_at
+from sag_research.warehouse._manifest import DamagedManifest, Manifest, read_manifest
 from sag_research.warehouse._project import Projector, chunked
 from sag_research.warehouse._redacted import project_again, stale_events
 from sag_research.warehouse._result import QueryResult
-from sag_research.warehouse._sync import SyncReport, fits, sync
+from sag_research.warehouse._sync import SyncReport, fits, lock_holder, sync
 from sag_research.warehouse._tables import SCHEMAS
 
 __all__ = ["VIEWS", "Warehouse"]
@@ -57,6 +58,11 @@ _T = TypeVar("_T")
 _Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any] | None
 _Stamp: TypeAlias = tuple[int, int, int] | None
 
+_ABOUT_THE_QUERY: Final = (
+    duckdb.BinderException, duckdb.CatalogException, duckdb.ConversionException,
+    duckdb.OutOfRangeException, duckdb.ParserException, duckdb.PermissionException,
+)  # fmt: skip
+"""Errors that no damaged file makes."""
 _NEVER: Final = (-1, -1, -1)
 """The stamp of no manifest: the next refresh starts from nothing."""
 
@@ -108,7 +114,8 @@ class Warehouse:
         self._manifest = Manifest()
         self._stamp: _Stamp = None
         self._loaded = 0
-        self._loaded_digest: str | None = None
+        self._loaded_mark: str | None = None
+        self._intact: set[str] = set()
         self._projector = Projector(store, self._extractor)
         self._masked: set[int] = set()
         self._tidy = True
@@ -171,7 +178,7 @@ class Warehouse:
     def _refresh(self) -> int:
         stamp = self._manifest_stamp()
         # numbers alone do not tell: after a power cut a log may give them out again
-        same = self._store.digest_at(self._loaded) == self._loaded_digest
+        same = self._store.mark_at(self._loaded) == self._loaded_mark
         if same and stamp == self._stamp and self._store.last_seq() == self._loaded:
             return 0
         with _Transaction(self._follower, self._forget):
@@ -191,7 +198,7 @@ class Warehouse:
 
     def _forget(self) -> None:
         """After a failed refresh, start the next one from nothing."""
-        self._stamp, self._loaded, self._loaded_digest = _NEVER, 0, None
+        self._stamp, self._loaded, self._loaded_mark = _NEVER, 0, None
 
     def _usable_manifest(self) -> Manifest:
         found = Manifest() if self.folder is None else read_manifest(self.folder)
@@ -200,7 +207,7 @@ class Warehouse:
     def _load_manifest(self) -> None:
         self._manifest = self._usable_manifest()
         self._loaded = self._manifest.watermark
-        self._loaded_digest = self._manifest.watermark_digest
+        self._loaded_mark = self._manifest.watermark_mark
         self._projector = Projector(self._store, self._extractor)
         self._parents.clear()
         self._masked, self._tidy = set(), True
@@ -208,6 +215,8 @@ class Warehouse:
         forks = """
             SELECT run_id, parent_id, fork_position FROM base_run_rows
             WHERE parent_id IS NOT NULL ORDER BY seq"""
+        if self.folder is not None:
+            self._intact.update(look_at(self.folder, self._manifest.segments, self._intact))
         try:
             self._define_views(self._manifest)
             self._add_lineage(self._follower.execute(forks).fetchall())
@@ -227,8 +236,9 @@ class Warehouse:
                     self._add_lineage([fork for fork in forks if fork[1] is not None])
             count += len(events)
             self._loaded = events[-1].seq or self._loaded
-            self._loaded_digest = events[-1].digest
             self._hide_redacted(events)
+        if count:
+            self._loaded_mark = self._store.mark_at(self._loaded)
         return count
 
     def _hide_redacted(self, events: Sequence[Event]) -> None:
@@ -297,7 +307,15 @@ class Warehouse:
                     self._tidy = self._sync_if_allowed()
                 return self._again_if_lost(lambda: self._run(query, parameters))
             except duckdb.Error as error:
-                raise (_damaged(error) if self._lost() else _query_error(error)) from error
+                raise self._why_refused(error) from error
+
+    def _why_refused(self, error: duckdb.Error) -> QueryError | WarehouseError:
+        """Tell a query that is wrong from a file that cannot be read."""
+        if self.folder is not None and not isinstance(error, _ABOUT_THE_QUERY):
+            for file, fault in damaged(self.folder, self._manifest.segments):
+                self._forget()
+                return DamagedSegment(file, f"{fault}: {_first_lines(error)}")
+        return _query_error(error)
 
     def _run(self, query: str, parameters: _Parameters) -> QueryResult:
         self._refresh()  # costs nothing unless files were replaced since
@@ -311,12 +329,13 @@ class Warehouse:
             stamp, tries = self._manifest_stamp(), tries + 1
             try:
                 return work()
-            except duckdb.IOException as error:
+            except (duckdb.IOException, DamagedSegment) as error:
                 if not self._lost():
                     raise
                 self._forget()
                 if stamp == self._manifest_stamp() or tries == _TRIES:
-                    raise _damaged(error) from error  # the newest manifest names it
+                    # the newest manifest names it
+                    raise error if isinstance(error, DamagedSegment) else _damaged(error) from error
 
     def _lost(self) -> bool:
         """Tell whether a file is missing that the manifest, as this reader knows it, names."""
@@ -340,7 +359,7 @@ class Warehouse:
         """
         try:
             return self.sync().done
-        except (OSError, StoreError, WarehouseError) as error:
+        except (StoreError, WarehouseError) as error:
             warnings.warn(f"the warehouse could not be brought up to date: {error}", stacklevel=3)
             return True
 
@@ -381,8 +400,28 @@ class Warehouse:
         if self.folder is None:
             return SyncReport(False, 0, 0, False)
         report = sync(self._store, self.folder, self._extractor)
+        if report.fell_behind:
+            warnings.warn(
+                f"{self._store.path} no longer holds what the warehouse was made of: it lost its"
+                " last events in a power cut, or is an older copy; the warehouse is made anew",
+                stacklevel=3,
+            )
         self.refresh()
         return report
+
+    def faults(self) -> list[tuple[str, str]]:
+        """Read all files through; returns those that are not what was written, and why.
+
+        An empty list is good news, also where there is no warehouse yet, or one that will be
+        made anew because it does not fit the log. A rebuild mends all.
+        """
+        if self.folder is None:
+            return []
+        try:
+            manifest = self._usable_manifest()
+        except DamagedManifest as error:
+            return [("manifest.json", error.why)]
+        return list(damaged(self.folder, manifest.segments))
 
     def rebuild(self) -> SyncReport:
         """Throw the segments away and project the whole log again.
@@ -396,7 +435,8 @@ class Warehouse:
             raise UsageError("a warehouse in memory has nothing to rebuild")
         report = sync(self._store, self.folder, self._extractor, rebuild=True)
         if not report.done:
-            raise UsageError("another process is syncing this warehouse", fix="try again later")
+            who = lock_holder(self.folder) or "another process"
+            raise UsageError(f"{who} is syncing this warehouse", fix="try again later")
         self.refresh()
         return report
 
@@ -415,7 +455,9 @@ class Warehouse:
             try:
                 self._again_if_lost(lambda: self._export(target))
             except duckdb.Error as error:
-                raise UsageError(f"{target} cannot be written", why=_first_lines(error)) from error
+                fix = "free some space, or choose a place that may be written"
+                why = _first_lines(error)
+                raise UsageError(f"{target} cannot be written", why=why, fix=fix) from error
         return target
 
     def _export(self, target: Path) -> None:

@@ -10,6 +10,7 @@ from sag_research.workspace._exploring import Exploring
 from sag_research.workspace._filling import Filling
 from sag_research.workspace._memory import Remembering
 from sag_research.workspace._provenance import Provenance, provenance
+from sag_research.workspace._redacting import Redacting
 
 __all__ = ["Provenance", "Workspace", "bundled", "default_path", "open", "provenance"]
 
@@ -38,7 +39,7 @@ def open(path: str | PathLike[str] | None = None, *, create: bool = True) -> Wor
     return Workspace(default_path() if path is None else path, create=create)
 
 
-class Workspace(Filling, Analysing, Exploring, Remembering):
+class Workspace(Filling, Analysing, Exploring, Remembering, Redacting):
     """Runs, labels and everything computed from them; made by :func:`sag_research.open`.
 
     A workspace may be used by several notebooks, agents and command lines at once. It is a

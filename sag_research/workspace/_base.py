@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sag_research.errors import RunNotFoundError, StoreError, UsageError
 from sag_research.extract import EntityExtractor
-from sag_research.log import SQLiteEventStore
+from sag_research.log import SQLiteEventStore, mend
 from sag_research.model import WORKSPACE_RUN
 from sag_research.warehouse import QueryResult, SyncReport, Warehouse
 
@@ -39,6 +39,7 @@ class Base:
             log, folder = str(self.path / "log.sqlite"), self.path / "warehouse"
             aliases = self.path / "aliases.toml"
             self._make_folder(self.path, create)
+            _refuse_if_log_is_gone(self.path)
         frozen = self.path is not None and not os.access(self.path, os.W_OK)
         self.store = SQLiteEventStore(log, read_only=frozen)
         extractor = EntityExtractor(aliases=aliases if aliases and aliases.exists() else None)
@@ -132,12 +133,30 @@ class Base:
         return self.warehouse.sync()
 
     def rebuild(self) -> SyncReport:
-        """Throw the warehouse away and build it again from the log."""
+        """Make all anew that the events give: the log's indices if damaged, and the warehouse.
+
+        Raises
+        ------
+        StoreError
+            If events of the log are damaged: see :meth:`verify`.
+        """
+        mend(self.store)
         return self.warehouse.rebuild()
 
     def export_duckdb(self, path: str | PathLike[str]) -> Path:
         """Write a plain ``.duckdb`` file for other programs; see :class:`Warehouse`."""
         return self.warehouse.export_duckdb(path)
+
+
+def _refuse_if_log_is_gone(path: Path) -> None:
+    """Stop before an empty log is taken for the truth, and the warehouse for out of date."""
+    log, warehouse = path / "log.sqlite", path / "warehouse"
+    if (warehouse / "manifest.json").exists() and not (log.exists() and log.stat().st_size):
+        raise StoreError(
+            f"{log} is {'empty' if log.exists() else 'gone'}",
+            why="the warehouse beside it was made of it, so there were events",
+            fix=f"put the log back from a copy, or remove {warehouse} to begin anew",
+        )
 
 
 def cohort(columns: str, where: str, order: str) -> str:

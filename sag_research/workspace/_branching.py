@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sag_research.llm import RecordedCalls, recorded_calls
-from sag_research.log import Redaction, VerifyReport
+from sag_research.log import Problem, Redaction, VerifyReport
 from sag_research.model import Run
 from sag_research.runtime import Lineage, ReplayReport, RunDiff, diff, lineage, replay, replay_named
 from sag_research.workspace._base import Base
@@ -105,5 +105,16 @@ class Branching(Base):
         return redaction
 
     def verify(self, run: str | None = None) -> VerifyReport:
-        """Check that the log is what was written."""
-        return self.store.verify(None if run is None else self.resolve(run))
+        """Check that the log is what was written, and without a run, the warehouse as well.
+
+        A damaged file of the warehouse is a problem of the run ``(warehouse)``.
+        """
+        if run is not None:
+            return self.store.verify(self.resolve(run))
+        report = self.store.verify()
+        bad = [
+            Problem("(warehouse)", 0, f"{file}: {fault}; run `sag rebuild`")
+            for file, fault in self.warehouse.faults()
+        ]
+        problems = (*report.problems, *bad)
+        return VerifyReport(report.ok and not bad, report.runs, problems, report.redacted)

@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sag_research.errors import UsageError
+from sag_research.errors import StoreError, UsageError, WarehouseError
 from sag_research.ingest import (
     IngestReport,
     LabelReport,
@@ -41,6 +41,7 @@ class Filling(Base):
         progress: bool = True,
         jobs: int = 1,
         recheck: bool = False,
+        redact: bool = False,
     ) -> IngestReport:
         """Read trajectories from files and folders.
 
@@ -59,6 +60,9 @@ class Filling(Base):
             Processes that read; pays for many or large files. The result is the same.
         recheck : bool
             Read files again that look as they did when they were last read.
+        redact : bool
+            Replace secrets by tokens before anything is written; ``.redacted`` of the report
+            counts them. What was in the workspace before stays; see :meth:`redact_secrets`.
 
         Returns
         -------
@@ -75,13 +79,21 @@ class Filling(Base):
             progress=progress,
             jobs=jobs,
             recheck=recheck,
+            redact=redact,
         )
-        try:
-            self.sync()
-        except OSError as error:  # the runs are in the log; only the projection is behind
-            warnings.warn(f"the warehouse could not be written: {error}", stacklevel=2)
-        self.store.checkpoint()
+        self._settle()
         return report
+
+    def _settle(self) -> None:
+        """Bring the warehouse up to date, and the log into one file.
+
+        Where that cannot be done, e.g. on a full disk, the runs are in the log all the same.
+        """
+        for step in (self.sync, self.store.checkpoint):
+            try:
+                step()
+            except (StoreError, WarehouseError) as error:
+                warnings.warn(f"the runs are in the log, but {error}", stacklevel=3)
 
     def merge(self, *others: str | PathLike[str]) -> MergeReport:
         """Take over the runs of other workspaces, with what was said of them.
@@ -100,7 +112,7 @@ class Filling(Base):
         from sag_research.exchange import merge
 
         report = merge(self.store, others)
-        self.sync()
+        self._settle()
         return report
 
     def load_public(
@@ -121,7 +133,7 @@ class Filling(Base):
         if public_set(name).formats:
             return self.ingest(place)
         report = load_public(self.store, name, place, limit=limit)
-        self.sync()
+        self._settle()
         return report
 
     def add(self, record: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> str | list[str]:

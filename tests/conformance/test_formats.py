@@ -21,12 +21,20 @@ from sag_research.model import Call, Outcome, Step, Trajectory, Usage
 from tests.ingest import make
 from tests.ingest.formats import claude_make as claude
 from tests.ingest.formats import inspect_make as logs
+from tests.ingest.formats import langgraph_make as langgraph
 from tests.ingest.formats import openhands_make as oh
 from tests.ingest.formats import rows_make as rows
+from tests.ingest.formats import spans_make as spans
+from tests.ingest.formats import test_activegraph as activegraph
+from tests.ingest.formats import test_aider as aider
 from tests.ingest.formats import test_atif as atif
+from tests.ingest.formats import test_harbor as harbor
 from tests.ingest.formats import test_intercode as intercode
+from tests.ingest.formats import test_moatless as moatless
+from tests.ingest.formats import test_otel as otel
 from tests.ingest.formats import test_reflexion as reflexion
 from tests.ingest.formats import test_tau2 as tau2
+from tests.ingest.formats import test_terminal_bench as terminal_bench
 
 COUNT = itertools.count()
 Examples = Callable[[Path], list[Path]]
@@ -92,12 +100,44 @@ EXAMPLES: dict[str, list[Examples]] = {
         file("turns.json", {"0": intercode.episode(), "1": intercode.episode(task_id=1)}),
         file("person.json", {"7": intercode.of_a_person()}),
     ],
+    "aider": [
+        file("own__repo-1.md", (aider.edited("Applied edit to mend.py") + aider.talk()).encode())
+    ],
+    "harbor": [
+        lambda folder: [harbor.trial(folder / "t__a", harbor.result(), atif.trajectory())],
+        lambda folder: [harbor.trial(folder / "t__b", harbor.result(0.0))],
+    ],
+    "terminal-bench": [file("results.json", terminal_bench.result())],
+    "moatless": [
+        file("tree.json", moatless.FORKED),
+        file("loop.json", moatless.loop(moatless.state(1, moatless.action()))),
+    ],
     "reflexion": [
         file("env_results_trial_1.json", [reflexion.environment(), reflexion.environment(1)])
     ],
     "claude-code": [
         file("session.jsonl", claude.lines(*claude.family())),
         file("claude-code.txt", claude.lines(*claude.streamed())),
+    ],
+    "langgraph": [
+        lambda folder: [langgraph.forked(folder / "checkpoints.sqlite")],
+        lambda folder: [langgraph.talk(folder / "talk.db")],
+    ],
+    "openinference": [
+        file("trace.json", spans.otlp(*spans.trace())),
+        file("trace.jsonl", spans.lines(*map(spans.sdk_python, spans.trace()))),
+    ],
+    "otel-genai": [
+        file("trace.json", spans.otlp(*otel.numbered())),
+        file("spans.json", [spans.sdk_js(one) for one in otel.vercel()]),
+    ],
+    "activegraph": [
+        file(
+            "runtime_events.jsonl",
+            activegraph.lines(
+                activegraph.batch(activegraph.simulation(), activegraph.simulation(30, "t2"))
+            ),
+        )
     ],
 }
 """How examples of each format are written."""

@@ -14,9 +14,11 @@ from sag_research.ingest.formats import by_name
 from sag_research.log import SQLiteEventStore
 from tests.ingest.formats import claude_make as claude
 from tests.ingest.formats import inspect_make as im
+from tests.ingest.formats import langgraph_make as langgraph
 from tests.ingest.formats import openhands_make as oh
 from tests.ingest.formats import rows_make as rows
-from tests.ingest.formats import test_atif, test_tau2
+from tests.ingest.formats import test_activegraph as activegraph
+from tests.ingest.formats import test_atif, test_codex, test_codex_forks, test_tau2
 from tests.ingest.make import swe_file, swe_step, write
 
 
@@ -379,6 +381,45 @@ class TestB17:
         assert tokens_of(store) == (300, 30, 3)
         (child,) = (run for run in store.runs() if run.parent_id)
         assert len(steps_of(store, child.run_id)) == 3  # two of them are the parent's
+
+
+class TestB17Codex:
+    """A fork of Codex begins with its parent's lines, the head included, with its own times."""
+
+    def files(self, folder, *names):
+        parent, fork = test_codex_forks.parent(), test_codex_forks.forked()
+        for name in names:
+            data = test_codex.lines(*(parent if name == "parent" else fork))
+            write(folder / f"{name}.jsonl", data)
+
+    @pytest.mark.parametrize("names", [("fork",), ("parent", "fork"), ("fork", "parent")])
+    def test_b17_each_reply_counts_once(self, store, tmp_path, names):
+        for name in names:
+            self.files(tmp_path / name, name)
+        report = ingest(store, [tmp_path / name for name in names], progress=False)
+        assert report.rejected == []
+        steps = 2 + 2 * (len(names) - 1)
+        assert (report.runs, report.steps) == (len(names), steps)
+        whole = (280 + 420, 10 + 8, 4) if len(names) > 1 else (420, 8, 2)
+        assert tokens_of(store) == whole
+
+    def test_b17_the_first_head_is_its_own(self, store, tmp_path):
+        self.files(tmp_path, "fork")
+        text = (tmp_path / "fork.jsonl").read_text(encoding="utf-8")
+        assert text.count('"session_meta"') == 2
+        ingest(store, [tmp_path], progress=False)
+        (run,) = store.runs()
+        assert run.config["session_id"] == test_codex_forks.FORK
+        assert run.config["forked_from"] == test_codex_forks.PARENT
+
+    def test_b17_copies_support_no_prefix(self, tmp_path):
+        """What a fork copied is evidence once, not twice."""
+        self.files(tmp_path, "parent", "fork")
+        with sag.open(":memory:") as ws:
+            ws.ingest(tmp_path, progress=False)
+            shown = ws.sql("SELECT action FROM steps WHERE NOT inherited AND action <> ''").rows()
+            assert sorted(shown) == [("ls",), ("pwd",)]
+            assert ws.prefixes().n_steps.tolist() == [2, 2]
 
 
 class TestB6:
@@ -772,3 +813,92 @@ class TestB7:
         path = write(tmp_path / "out.jsonl", "\n".join(map(json.dumps, lines)).encode())
         said = {one.key: (one.outcome.outcome, one.outcome.detail) for one in read_labels(path)}
         assert said == {task: B7_SAID[task] for task in flags}
+
+
+class TestB26:
+    """After time travel, the newest checkpoint is not the one of the highest step."""
+
+    def test_b26_the_latest_is_known_by_its_id(self, store, tmp_path):
+        maker = langgraph.Maker(tmp_path / "x.sqlite")
+        for number in range(1, 6):  # the first run goes as far as step 5
+            before = f"c{number - 1}" if number > 1 else None
+            maker.checkpoint(f"c{number}", before, step=number, seen={"n": {"x": number}})
+        maker.checkpoint("d1", "c1", "fork", 2)  # travelled back to step 1
+        maker.checkpoint("d2", "d1", step=3, seen={"n": {"x": 9}})
+        maker.done()
+        ingest(store, [tmp_path])
+        main, fork = store.runs()
+        assert main.config["checkpoint_id"] == "c5"
+        assert (main.config["latest"], fork.parent_id) == (False, main.run_id)
+        (forked,) = store.read(fork.run_id, types=("run.forked",))
+        told = forked.payload["config"]
+        assert (told["checkpoint_id"], told["latest"]) == ("d2", True)
+
+
+class TestB27:
+    """A fork changes the namespace of subgraphs, and reruns or reuses what was there before."""
+
+    def test_b27_identity_is_thread_namespace_and_checkpoint(self, store, tmp_path):
+        maker = langgraph.Maker(tmp_path / "x.sqlite")
+        maker.checkpoint("c1", seen={"a": {"x": 1}})
+        maker.checkpoint("c5", "c1", seen={"a": {"x": 1}, "child": {"x": 1}})
+        maker.checkpoint("c6", "c1", "fork", seen={"a": {"x": 1}})
+        maker.checkpoint("c9", "c6", seen={"a": {"x": 1}, "child": {"x": 2}})
+        for task, own, on in (("t-1", "c2", "c1"), ("t-2", "c7", "c6")):
+            below = {"namespace": f"child:{task}", "parents": {"": on}, "seen": {"in": {"x": 1}}}
+            maker.checkpoint(own, None, **below)
+        maker.checkpoint("c2", None, thread="t2", seen={"a": {"x": 1}})  # the same id elsewhere
+        maker.done()
+        report = ingest(store, [tmp_path])
+        assert (report.runs, report.rejected, report.refused_records) == (5, [], [])
+        runs = {run.run_id.rpartition(".")[2]: run for run in store.runs()}
+        (first, fork) = (runs[one].run_id for one in ("c5", "c9"))
+        called = [run.config["called_by"] for run in runs.values() if "called_by" in run.config]
+        assert called == [{"run": first, "step": 1}, {"run": fork, "step": 1}]
+
+    def test_b27_a_fork_has_nothing_that_its_parent_did_after_the_cut(self, store, tmp_path):
+        langgraph.forked(tmp_path / "x.sqlite")
+        ingest(store, [tmp_path])
+        made = {
+            run.run_id: [step["state"]["checkpoint"] for step in steps_of(store, run.run_id)]
+            for run in store.runs()
+        }
+        assert sorted(made.values()) == [["c3", "c4"], ["c3", "c6"], ["c3", "c8"]]
+
+
+class TestActiveGraph:
+    """Null parents, results that are there twice, and two clocks that are hours apart."""
+
+    def test_activegraph_events_belong_together_without_their_parents(self, store, tmp_path):
+        events = activegraph.batch(activegraph.simulation())
+        assert {event["parent_event_id"] for event in events} == {None}
+        write(tmp_path / "runtime_events.jsonl", activegraph.lines(events))
+        assert ingest(store, [tmp_path]).by_format["activegraph"]["steps"] == 2
+
+    def test_activegraph_a_result_beside_its_events_is_a_copy(self, store, tmp_path):
+        calls = [{"query": "look for the parcel of Mia Li"}]
+        said = [activegraph.said("assistant", None, calls), activegraph.said("assistant", "Sold.")]
+        messages = [one["message"]["raw"] for one in said]
+        result = test_tau2.results(test_tau2.simulation(task_id="t1", messages=messages))
+        argv = ["--domain", "airline", "--agent-llm", "some/model"]
+        events = [
+            activegraph.event(1, "trace_bootstrap_start", None, {"argv": argv}),
+            activegraph.event(2, "orchestrator_run_start"),
+            activegraph.event(3, "agent_response", payload=said[0]),
+            activegraph.event(4, "agent_response", payload=said[1]),
+        ]
+        write(tmp_path / "events.jsonl", activegraph.lines(events))
+        for name in ("tau2_output", "tau2_artifacts"):
+            write(tmp_path / name / "results.json", result)
+        report = ingest(store, [tmp_path])
+        assert (report.ingested, report.duplicates, report.runs) == (2, 1, 2)
+        assert report.n_copies == 1
+
+    def test_activegraph_times_are_utc(self, store, tmp_path):
+        events = activegraph.batch(activegraph.simulation())
+        write(tmp_path / "runtime_events.jsonl", activegraph.lines(events))
+        ingest(store, [tmp_path])
+        (run,) = store.runs()
+        assert [step["started"] for step in steps_of(store, run.run_id)] == [
+            1_767_225_605, 1_767_225_609,
+        ]  # fmt: skip

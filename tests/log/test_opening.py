@@ -107,10 +107,15 @@ def test_a_log_with_a_bad_page_is_damaged(tmp_path: Path) -> None:
     half = len(whole) // 8192 * 4096
     path.write_bytes(whole[:half] + b"\xff" * (len(whole) - half))
     with SQLiteEventStore(path, read_only=True) as store:
-        for attempt in (lambda: list(store.tail()), lambda: list(store.read("r")), store.verify):
+        for attempt in (lambda: list(store.tail()), lambda: list(store.read("r"))):
             with pytest.raises(StoreError, match="is damaged") as caught:
                 attempt()
             assert type(caught.value) is StoreError
+        report = store.verify()
+        assert [(p.run, p.problem.split(":")[0]) for p in report.problems] == [
+            ("r", "damaged"), ("(file)", "damaged"),
+        ]  # fmt: skip
+        assert 1 <= report.problems[0].position <= 500
 
 
 @pytest.mark.parametrize("read_only", [False, True])

@@ -58,7 +58,7 @@ def test_a_redacted_event_says_why_and_keeps_its_place(path: Path) -> None:
         for events in (store.read("r"), store.read("child"), store.tail()):
             assert [e.payload for e in events if (e.run_id, e.position) == ("r", 3)] == [expected]
         assert {run: store.head(run) for run in before} == before
-        assert store.verify().to_dict() == {"ok": True, "runs": 3, "problems": []}
+        assert store.verify().to_dict() == {"ok": True, "runs": 3, "problems": [], "redacted": 1}
         assert store.verify("child").ok
     with SQLiteEventStore(path, read_only=True) as store:
         assert next(store.read("child", lo=3)).payload == expected

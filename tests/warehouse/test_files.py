@@ -90,11 +90,12 @@ def write_of_every_kind(store):
 def test_a_missing_file_is_named_and_a_rebuild_mends_it(warehouse, store, folder, table):
     (missing,) = read_manifest(folder).files(table)
     (folder / missing).unlink()
+    words = rf"(?=.*{table}).*is missing or damaged .*sag rebuild"
     for reader in (warehouse, open_warehouse(folder, store)):
-        with pytest.raises(WarehouseError, match=rf"missing or damaged .*{table}.*sag rebuild"):
+        with pytest.raises(WarehouseError, match=words):
             everything(reader)
     write_of_every_kind(store)
-    with pytest.raises(WarehouseError, match=rf"{table}.* is missing or damaged .*sag rebuild"):
+    with pytest.raises(WarehouseError, match=words):
         warehouse.sync()
     assert warehouse.rebuild().rebuilt
     assert warehouse.sql("SELECT count(*) FROM events").rows() == [(store.last_seq(),)]

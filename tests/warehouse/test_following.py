@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import nullcontext
 from random import Random
 
 import pytest
@@ -297,8 +298,9 @@ def test_a_reader_notices_that_the_log_fell_behind(store, tmp_path, synced):
     for warehouse in (reader, new, memory):
         query = "SELECT left(action, 3) AS w, count(*), max(step) FROM steps GROUP BY 1 ORDER BY 1"
         assert warehouse.sql(query).rows() == [("old", 15, 14), ("oth", 5, 19)]
-    report = new.sync()
-    assert (report.rebuilt, report.events) == (True, 21)
+    with pytest.warns(UserWarning, match="lost its last events") if synced else nullcontext():
+        report = new.sync()
+    assert (report.rebuilt, report.events, report.fell_behind) == (True, 21, synced)
     assert everything(reader) == everything(new) == everything(memory)
     for warehouse in (reader, new, memory):
         warehouse.close()
@@ -313,7 +315,10 @@ def test_a_log_shorter_than_the_watermark_is_noticed(store, tmp_path):
         db.execute("DELETE FROM events WHERE seq > 6")
     db.close()
     assert warehouse.sql("SELECT count(*), max(seq) FROM events").rows() == [(6, 6)]
-    assert warehouse.sync().watermark == 6
+    with pytest.warns(UserWarning, match="no longer holds what the warehouse was made of"):
+        report = warehouse.sync()
+    assert (report.watermark, report.fell_behind) == (6, True)
+    assert not warehouse.sync().fell_behind
     warehouse.close()
 
 

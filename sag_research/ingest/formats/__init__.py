@@ -10,25 +10,40 @@ from sag_research.ingest._damaged import sound_lines
 from sag_research.ingest._format import Format
 from sag_research.ingest._json import looks_like_json
 from sag_research.ingest._source import Source
+from sag_research.ingest.formats.activegraph import ActiveGraph
+from sag_research.ingest.formats.aider import Aider, looks_like_aider
 from sag_research.ingest.formats.atif import Atif
 from sag_research.ingest.formats.claude_code import ClaudeCode
+from sag_research.ingest.formats.codex import Codex
+from sag_research.ingest.formats.copilot_cli import CopilotCli
+from sag_research.ingest.formats.cursor import Cursor
+from sag_research.ingest.formats.gemini_cli import GeminiCli
+from sag_research.ingest.formats.harbor import Harbor
 from sag_research.ingest.formats.inspect import Inspect
 from sag_research.ingest.formats.intercode import InterCode
+from sag_research.ingest.formats.langgraph import LangGraph
 from sag_research.ingest.formats.mini_swe_agent import MiniSweAgent
+from sag_research.ingest.formats.moatless import Moatless
 from sag_research.ingest.formats.native import Native
 from sag_research.ingest.formats.nebius_openhands import NebiusOpenHands
 from sag_research.ingest.formats.nebius_swe_agent import NebiusSweAgent
 from sag_research.ingest.formats.openai_chat import OpenAiChat
+from sag_research.ingest.formats.openclaw import OpenClaw
+from sag_research.ingest.formats.opencode import OpenCode
 from sag_research.ingest.formats.openhands import OpenHands
 from sag_research.ingest.formats.openhands_completions import OpenHandsCompletions
 from sag_research.ingest.formats.openhands_output import OpenHandsOutput
 from sag_research.ingest.formats.openhands_sdk import OpenHandsSdk
+from sag_research.ingest.formats.openinference import OpenInference
+from sag_research.ingest.formats.otel_genai import OtelGenAi
 from sag_research.ingest.formats.reflexion import Reflexion
 from sag_research.ingest.formats.swe_agent import SweAgent
 from sag_research.ingest.formats.swe_gym import SweGym
 from sag_research.ingest.formats.swe_smith import SweSmith
+from sag_research.ingest.formats.tables import Tables
 from sag_research.ingest.formats.tau2 import Tau2
 from sag_research.ingest.formats.tau_bench import TauBench
+from sag_research.ingest.formats.terminal_bench import TerminalBench
 
 __all__ = ["FORMATS", "by_name", "claimed", "recognise", "sure_of"]
 
@@ -37,6 +52,7 @@ FORMATS: Final[tuple[Format, ...]] = (
     MiniSweAgent(),
     TauBench(),
     Native(),
+    Tables(),
     OpenHands(),
     OpenHandsOutput(),
     OpenHandsCompletions(),
@@ -52,6 +68,20 @@ FORMATS: Final[tuple[Format, ...]] = (
     ClaudeCode(),
     InterCode(),
     Reflexion(),
+    LangGraph(),
+    ActiveGraph(),
+    OpenInference(),
+    OtelGenAi(),
+    Codex(),
+    GeminiCli(),
+    CopilotCli(),
+    Cursor(),
+    OpenClaw(),
+    OpenCode(),
+    Aider(),
+    Harbor(),
+    TerminalBench(),
+    Moatless(),
 )
 """All formats; where two are equally sure of a file, the first one has it."""
 
@@ -59,8 +89,8 @@ FORMATS: Final[tuple[Format, ...]] = (
 _GLANCE: Final = 4 * 2**10
 _SURE: Final = 0.6
 _LIKELY: Final = 0.5
-_CONTAINERS: Final = (b"PK\x03\x04", b"PAR1")
-"""How zip archives (Inspect's logs) and Parquet files begin."""
+_CONTAINERS: Final = (b"PK\x03\x04", b"PAR1", b"SQLite format 3\x00")
+"""How zip archives (Inspect's logs), Parquet files and SQLite databases begin."""
 _WHOLE: Final = 64 * 2**20
 """Bytes that are looked through if the beginning of a source does not tell."""
 
@@ -87,7 +117,8 @@ def claimed(source: Source, formats: Sequence[Format]) -> tuple[Format | None, f
         best, claim = _best(lines, source, formats)
     if claim > 0:
         return best, claim
-    if source.members or looks_like_json(head) or head.startswith(_CONTAINERS):
+    readable = looks_like_json(head) or looks_like_aider(head)
+    if source.members or readable or head.startswith(_CONTAINERS):
         best, claim = _best(head[:_GLANCE], source, formats)
         if claim < _SURE and len(head) > _GLANCE:
             best, claim = _best(head, source, formats)

@@ -16,6 +16,7 @@ from sag_research.ingest.formats._openhands_turns import (
     mapping,
 )
 from sag_research.ingest.formats._shared import Result
+from sag_research.ingest.formats._told import step_told
 from sag_research.model import Call, Step, Usage
 
 __all__ = ["Reader", "steps_in"]
@@ -59,10 +60,11 @@ class Reader:
         self.config: dict[str, Any] = {"preface": [], "unreadable": [], "subagent_files": []}
         self._turns = Turns()
         self._flags: list[tuple[str, ...]] = []
+        self._told_aside: list[Any] = []
         self._callers: dict[str, int] = {}
         for number, step in enumerate(steps_in(root) or []):
             self._step(number, step)
-        self.steps = tuple(map(self._made, self._turns.all, self._flags))
+        self.steps = tuple(map(self._made, self._turns.all, self._flags, self._told_aside))
         if unreadable := self.config["unreadable"]:
             self.notes.append(f"{len(unreadable)} steps are no objects, or nobody's")
 
@@ -74,9 +76,9 @@ class Reader:
         ]
         return known[0] if known else None
 
-    def _made(self, turn: Turn, flags: tuple[str, ...]) -> Step:
+    def _made(self, turn: Turn, flags: tuple[str, ...], told: Any) -> Step:
         step = turn.step()
-        return replace(step, flags=(*step.flags, *flags))
+        return step_told(replace(step, flags=(*step.flags, *flags)), told)
 
     def _step(self, number: int, step: Any) -> None:
         source = step.get("source") if isinstance(step, dict) else None
@@ -100,6 +102,7 @@ class Reader:
         no_model = shared.integer(step.get("llm_call_count")) == 0
         flags = (("inherited", copied), ("no-model", no_model))
         self._flags.append(tuple(name for name, holds in flags if holds))
+        self._told_aside.append(mapping(step.get("extra")).get("sag"))
         self._results(turn, step)
 
     def _results(self, turn: Turn | None, step: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from sag_research.ingest._source import Source
 from sag_research.ingest.formats import _shared as shared
 from sag_research.ingest.formats._atif_steps import Reader, steps_in
 from sag_research.ingest.formats._openhands_turns import mapping
+from sag_research.ingest.formats._told import run_told
 from sag_research.model import Trajectory, Usage
 
 __all__ = ["Atif"]
@@ -54,6 +55,8 @@ class Atif:
     * A step with ``llm_call_count`` 0 had no reply of a model: flag ``no-model``.
     * The outcome stands elsewhere, in Harbor's ``result.json``. The name of the task is taken
       from there, or from the folder of the trial; else from ``extra``, the session or the file.
+    * What an export of this package put under ``extra.sag``, as the outcome and the flags, is taken
+      from there.
     """
 
     name = "atif"
@@ -197,7 +200,7 @@ def _trajectory(
     kept = {name: root.get(name) for name in _KEPT}
     kept |= {"agent": {name: agent[name] for name in ("version", "extra") if agent.get(name)}}
     kept |= reader.config
-    return Trajectory(
+    run = Trajectory(
         task_id=task_id,
         record=record,
         steps=reader.steps,
@@ -211,6 +214,8 @@ def _trajectory(
         relation="subagent" if parent.record is not None else "fork",
         config={name: value for name, value in kept.items() if value not in (None, "", [], {})},
     )
+    told = mapping(mapping(root.get("extra")).get("sag"))
+    return run_told(run, told.get("record"))
 
 
 def _totals(root: dict[str, Any]) -> Usage | None:

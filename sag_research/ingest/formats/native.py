@@ -63,7 +63,8 @@ class _Step(msgspec.Struct, forbid_unknown_fields=True):
     thought: str | None = None
     action: str | None = None
     observation: str | None = None
-    calls: list[_Call] = []
+    calls: list[_Call] | msgspec.UnsetType = msgspec.UNSET
+    """Unset: one call is made of the action; an empty list says that there was none."""
     flags: list[str] = []
     usage: _Usage | None = None
     started: _Number | None = None
@@ -305,7 +306,7 @@ def _free(record: _Record) -> Iterator[tuple[str, Any]]:
     yield "$.config", record.config
     for number, step in enumerate(record.steps):
         yield f"$.steps[{number}].state", step.state
-        for place, call in enumerate(step.calls):
+        for place, call in enumerate(step.calls or ()):
             yield f"$.steps[{number}].calls[{place}].arguments", call.arguments
 
 
@@ -363,8 +364,9 @@ def _usage(found: _Usage | None) -> Usage | None:
 
 def _step(step: _Step) -> Step:
     action, observation = step.action, step.observation
-    calls = tuple(Call(**msgspec.structs.asdict(call)) for call in step.calls)
-    if not calls and (action or "").strip():
+    told = () if step.calls is msgspec.UNSET else step.calls
+    calls = tuple(Call(**msgspec.structs.asdict(call)) for call in told)
+    if step.calls is msgspec.UNSET and (action or "").strip():
         calls = (Call(text=action or "", observation=observation or "", status="unknown"),)
     return Step(
         thought=step.thought or "",

@@ -1,0 +1,213 @@
+"""Taking secrets out of texts, values, steps and whole trajectories."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from sag_research.ingest.secrets._find import Finding, find_secrets
+from sag_research.ingest.secrets._second import second_version
+from sag_research.model import Call, Outcome, Step, Trajectory
+
+__all__ = ["REDACTED_FLAG", "Place", "Redactor", "redact_text", "redacted_step"]
+
+REDACTED_FLAG: Final = "redacted"
+"""The flag of a step of which something was replaced."""
+_DEEPEST: Final = 100
+_TOO_DEEP: Final = "(nested too deeply)"
+_REMEMBERED: Final = 4 * 2**20
+"""Characters of texts whose findings are remembered: a step's texts stand in its calls again."""
+_LONGEST_NAME: Final = 60
+_TEXTS: Final = (
+    "task_id", "goal", "dataset", "repo", "agent", "model", "record", "parent", "exit_status",
+    "submission", "relation",
+)  # fmt: skip
+
+
+class Place(NamedTuple):
+    """Where in a step or an event something was found."""
+
+    field: str
+    """Its path, e.g. ``calls[0].arguments.command``."""
+    kind: str
+    token: str
+
+
+class Redactor:
+    """Replaces secrets by tokens, and keeps account.
+
+    Parameters
+    ----------
+    second : bool
+        Ask the detectors of detect-secrets too, where that package is installed.
+
+    Attributes
+    ----------
+    counts : Counter of str
+        Replacements so far, by kind.
+    places : list of Place
+        Where they were, since it was last emptied.
+
+    Examples
+    --------
+    >>> redactor = Redactor()
+    >>> redactor.value({"env": {"DB_PASSWORD": "hunter2"}, "n": 1})
+    {'env': {'DB_PASSWORD': '[secret:password]'}, 'n': 1}
+    >>> redactor.counts
+    Counter({'password': 1})
+    """
+
+    def __init__(self, *, second: bool = True) -> None:
+        self.counts: Counter[str] = Counter()
+        self.places: list[Place] = []
+        self._second = second
+        self._known: OrderedDict[str, list[Finding]] = OrderedDict()
+        self._size = 0
+
+    @property
+    def detectors(self) -> str:
+        """What looks for secrets, e.g. ``sag_research and detect-secrets 1.5.0``."""
+        version = second_version() if self._second else None
+        return "sag_research" + (f" and detect-secrets {version}" if version else "")
+
+    def text(self, text: str, field: str = "") -> str:
+        """Return a text with tokens in the place of secrets."""
+        found = self._found(text)
+        if not found:
+            return text
+        parts: list[str] = []
+        at = 0
+        for one in found:
+            parts += (text[at : one.start], one.token)
+            at = one.end
+            self.counts[one.kind] += 1
+            self.places.append(Place(field, one.kind, one.token))
+        return "".join((*parts, text[at:]))
+
+    def _found(self, text: str) -> list[Finding]:
+        known = self._known.get(text)
+        if known is None:
+            known = self._known[text] = find_secrets(text, second=self._second)
+            self._size += len(text)
+            while self._size > _REMEMBERED:
+                self._size -= len(self._known.popitem(last=False)[0])
+        return known
+
+    def value(self, value: Any, field: str = "") -> Any:
+        """Return a JSON value with all its texts and keys cleaned; itself where nothing was.
+
+        A short text under a name is also judged by that name, as if it were assigned to it.
+        """
+        return self._value(value, field, "", 0)
+
+    def _value(self, value: Any, field: str, name: str, depth: int) -> Any:
+        if isinstance(value, str):
+            return self._named(value, field, name)
+        if isinstance(value, Mapping):
+            return _TOO_DEEP if depth >= _DEEPEST else self._object(value, field, depth)
+        if isinstance(value, (list, tuple)):
+            if depth >= _DEEPEST:
+                return _TOO_DEEP
+            items = [
+                self._value(item, f"{field}[{number}]", name, depth + 1)
+                for number, item in enumerate(value)
+            ]
+            same = all(new is old for new, old in zip(items, value, strict=True))
+            return value if same else items
+        return value
+
+    def _object(self, value: Mapping[Any, Any], field: str, depth: int) -> Any:
+        clean: dict[Any, Any] = {}
+        for key, item in value.items():
+            name = self.text(key, f"{field}.key") if isinstance(key, str) else key
+            while name in clean:  # two keys were two passwords
+                name = f"{name}'"
+            path = f"{field}.{name}" if field else str(name)
+            clean[name] = self._value(item, path, name if isinstance(name, str) else "", depth + 1)
+        same = len(clean) == len(value) and all(
+            clean.get(key, clean) is item for key, item in value.items()
+        )
+        return value if same else clean
+
+    def _named(self, value: str, field: str, name: str) -> str:
+        clean = self.text(value, field)
+        if clean is not value or not value or not 0 < len(name) <= _LONGEST_NAME:
+            return clean
+        if "\n" in value or len(value) > 400:
+            return clean
+        before = f'"{name}": "'
+        for one in self._found(f'{before}{value}"'):
+            if one.start == len(before) and one.end == len(before) + len(value):
+                self.counts[one.kind] += 1
+                self.places.append(Place(field, one.kind, one.token))
+                return one.token
+        return value
+
+    # ---- records
+
+    def step(self, step: Step) -> Step:
+        """Return a step with all texts cleaned and the flag ``redacted``; itself where it was."""
+        before = len(self.places)
+        told = {name: self.text(getattr(step, name), name) for name in ("thought", "action",
+                                                                        "observation")}  # fmt: skip
+        calls = tuple(self._call(call, f"calls[{n}]") for n, call in enumerate(step.calls))
+        state = self.value(step.state, "state")
+        flags = tuple(self.text(flag, "flags") for flag in step.flags)
+        if len(self.places) == before:
+            return step
+        flags = flags if REDACTED_FLAG in flags else (*flags, REDACTED_FLAG)
+        return replace(step, **told, calls=calls, state=state, flags=flags)
+
+    def _call(self, call: Call, field: str) -> Call:
+        texts = {
+            name: self.text(getattr(call, name), f"{field}.{name}")
+            for name in ("id", "name", "text", "observation", "status")
+        }
+        return replace(call, **texts, arguments=self.value(call.arguments, f"{field}.arguments"))
+
+    def trajectory(self, trajectory: Trajectory) -> Trajectory:
+        """Return a trajectory with all texts of all its parts cleaned."""
+        texts = {
+            name: None if text is None else self.text(text, name)
+            for name in _TEXTS
+            for text in (getattr(trajectory, name),)
+        }
+        said = trajectory.outcome
+        return replace(
+            trajectory,
+            **texts,
+            steps=tuple(self.step(step) for step in trajectory.steps),
+            config=self.value(trajectory.config, "config"),
+            notes=tuple(self.text(note, "notes") for note in trajectory.notes),
+            outcome=None if said is None else self._outcome(said),
+        )
+
+    def _outcome(self, said: Outcome) -> Outcome:
+        detail = None if said.detail is None else self.text(said.detail, "outcome.detail")
+        return replace(said, detail=detail, source=self.text(said.source, "outcome.source"))
+
+
+def redact_text(text: str) -> str:
+    """Return a text with a token in the place of each secret.
+
+    Examples
+    --------
+    >>> redact_text("PGPASSWORD=hunter2 psql")
+    'PGPASSWORD=[secret:password] psql'
+    """
+    return Redactor().text(text)
+
+
+def redacted_step(step: Step) -> Step:
+    """Return a step with a token in the place of each secret, and the flag ``redacted``.
+
+    Examples
+    --------
+    >>> clean = redacted_step(Step(action="export DB_PASSWORD=hunter2"))
+    >>> clean.action, clean.flags
+    ('export DB_PASSWORD=[secret:password]', ('redacted',))
+    """
+    return Redactor().step(step)
