@@ -82,7 +82,7 @@ def paper_check(folder: Path, as_json: bool) -> None:
         if (more := len(found.differences) - SHOWN) > 0:
             click.echo(f"and {more} more differences; `--json` lists all")
         what = f"{found.n_outputs} tables and figures, {found.n_cells:,} cells compared"
-        click.echo(f"{what}: {'no difference' if found.same else len(found.differences)}"
-                   f"{'' if found.same else ' differences'}")  # fmt: skip
+        n = len(found.differences)
+        click.echo(f"{what}: {n or 'no'} difference{'s' * (n > 1)}")
     if not found.same:
         raise SystemExit(1)

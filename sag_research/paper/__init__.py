@@ -4,7 +4,7 @@
 >>> from sag_research.paper import init
 >>> with tempfile.TemporaryDirectory() as home:
 ...     folder = init(f"{home}/study", "failure-prefixes")
-...     sorted(path.name for path in folder.iterdir())
+...     sorted(path.name for path in folder.glob("[!.]*"))
 ['Makefile', 'README.md', 'analysis.py', 'paper.tex', 'references.bib', 'study.toml']
 """
 

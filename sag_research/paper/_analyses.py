@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["FIGURES", "TABLES", "draw", "tabulate"]
 
 NUMBERS = ("auroc", "auroc_5", "auroc_10", "brier", "ece")
+LEVELS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
 ALARMS = ("false_aborts", "recall", "precision", "steps_saved", "random_steps_saved")
 
 
@@ -84,7 +85,7 @@ def alarms(found: Backtest) -> pd.DataFrame:
     return table[["model", "n", "n_alarms", "alpha", *kept]]
 
 
-def cost_curve(found: Backtest, alphas: Sequence[float] = (0.02, 0.05, 0.1, 0.2)) -> pd.DataFrame:
+def cost_curve(found: Backtest, alphas: Sequence[float] = LEVELS) -> pd.DataFrame:
     """What alarms of several levels save, and whom they stop."""
     table = found.cost_curve(alphas)
     table.insert(1, "n", len(found.prefixes))
@@ -92,21 +93,45 @@ def cost_curve(found: Backtest, alphas: Sequence[float] = (0.02, 0.05, 0.1, 0.2)
     return table[["model", "n", "alpha", *(c for name in names for c in _with_interval(name))]]
 
 
-def draw_cost(found: Backtest, ax: Axes, models: Sequence[str] | None = None) -> pd.DataFrame:
-    """Steps saved against false aborts."""
-    found.plot("cost", models, ax=ax)
-    return cost_curve(found)
+def draw_cost(
+    found: Backtest, ax: Axes, models: Sequence[str] | None = None, alphas: Sequence[float] = LEVELS
+) -> pd.DataFrame:
+    """Steps saved against false aborts, of alarms whose levels were set by training runs alone."""
+    from sag_research.viz import plot_cost_saved
+
+    whole = found.cost_curve(alphas)
+    table = _of_models(cost_curve(found, alphas), models)
+    curves = {
+        str(name): (rows["false_aborts"], rows["steps_saved"])
+        for name, rows in table.groupby("model", sort=False)
+    }
+    stopped, saved = whole["random_false_aborts"].sum(), whole["random_steps_saved"].sum()
+    title = "LEAK: not to be believed" if found.leaks else ""
+    alpha = float(found.settings["alpha"])
+    slope = float(saved / stopped) if stopped else 1.0
+    plot_cost_saved(curves, random=slope, alpha=alpha, title=title, ax=ax)
+    return table
 
 
-def draw_auroc(found: Backtest, ax: Axes, models: Sequence[str] | None = None) -> pd.DataFrame:
+def _of_models(table: pd.DataFrame, models: Sequence[str] | None) -> pd.DataFrame:
+    if models is None:
+        return table
+    if strange := set(models) - set(table["model"]):
+        raise StudyError(f"no model {min(strange)!r} in this backtest")
+    return table[table["model"].isin(list(models))]
+
+
+def draw_auroc(
+    found: Backtest, ax: Axes, models: Sequence[str] | None = None, fewest: int = 10
+) -> pd.DataFrame:
     """AUROC among the runs alive at each step."""
     from sag_research.viz import plot_auroc_by_step
 
-    table = found.auroc_by_step()
-    if models is not None:
-        table = table[table["model"].isin(list(models))]
+    table = found.auroc_by_step(fewest)
+    if not table.empty:
+        table = _of_models(table, models)
     if table.empty:
-        raise StudyError("at no step are ten failures and ten successes alive")
+        raise StudyError(f"at no step are {fewest} failures and {fewest} successes alive")
     plot_auroc_by_step(table, title="LEAK: not to be believed" if found.leaks else "", ax=ax)
     return table
 

@@ -75,7 +75,11 @@ def _from_file(cohort: Cohort, file: str) -> pd.DataFrame:
     if not path.is_file():
         raise MissingDataError(f"no result file {file}", fix="copy it into the study folder")
     with open_text(path) as stream:
-        read = json.load(stream)
+        text = stream.read()
+    try:
+        read = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise StudyError(f"{file} cannot be read", why=str(error)) from error
     rows = [
         {"world": world, "policy": policy, "monitor": monitor, **_kept(arm), **_gain(table, arm)}
         for world, found in read.get("worlds", {}).items()

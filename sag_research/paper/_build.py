@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import platform
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -60,7 +61,10 @@ class Built:
         names = list(self.manifest["outputs"])
         tables = sum(name.startswith("tables/") for name in names)
         runs = sum(one["n_runs"] for one in self.manifest["data"].values())
-        return f"Built({tables} tables, {len(names) - tables} figures, {runs} runs)"
+        figures = len(names) - tables
+        counts = ((tables, "table"), (figures, "figure"), (runs, "run"))
+        said = ", ".join(f"{n} {word}{'s' * (n != 1)}" for n, word in counts)
+        return f"Built({said})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the manifest, and where the results are."""
@@ -234,6 +238,8 @@ def _figure(study: Study, one: Output, target: Path) -> list[str]:
     for suffix in (".pdf", ".svg"):
         save_figure(figure, target / f"{stem}{suffix}")
         names.append(f"{stem}{suffix}")
+    if pyplot := sys.modules.get("matplotlib.pyplot"):
+        pyplot.close(figure)  # pyplot keeps every figure that it made
     return names
 
 
@@ -246,12 +252,9 @@ def _drawn(study: Study, one: Output) -> tuple[Figure, pd.DataFrame]:
         figure = Figure(figsize=SIZE, layout="constrained")  # of no window, on any machine
         ax = figure.subplots()
         frame = draw(study, one, ax)
-        n = (
-            len(study.backtest(one.backtest).prefixes)
-            if one.backtest
-            else study.cohort(one).who().n
-        )
-        ax.set_title(f"n = {n:,} runs", loc="right")
+        if one.backtest:
+            n = len(study.backtest(one.backtest).prefixes)
+            ax.set_title(f"n = {n:,} runs", loc="right")
     return figure, frame
 
 

@@ -68,7 +68,8 @@ class Checked:
 
     def __repr__(self) -> str:
         what = f"{self.n_outputs} tables and figures, {self.n_cells} cells"
-        return f"Checked({what}: {len(self.differences) or 'no'} differences)"
+        n = len(self.differences)
+        return f"Checked({what}: {n or 'no'} difference{'s' * (n != 1)})"
 
     def _repr_html_(self) -> str:
         shown = self.differences[:100]

@@ -16,6 +16,10 @@ from sag_research.workspace import open as open_workspace
 __all__ = ["Found", "changed_files", "check_digest", "file_digest", "find", "read_into"]
 
 _LABELS = "labels/"
+_STRAY = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})
+"""Files that systems leave in folders; they are no data."""
+_RUNS = "runs and outcomes"
+"""What stands in the place of a file where the source is a workspace."""
 _SIDE = "labels.csv"
 """A label file that is taken where none is named."""
 
@@ -67,19 +71,29 @@ def find(name: str, source: Source, folder: Path) -> Found:
             )
     if labels is None and place.is_dir() and (place / _SIDE).is_file():
         labels = place / _SIDE
-    paths = _files(place, workspace=bool(source.workspace))
+    if source.workspace:
+        return _of_workspace(place)
+    paths = _files(place)
+    if not paths:
+        raise MissingDataError(f"data {name!r} is empty", why=f"there is no file in {named[place]}")
     if labels is not None and place not in labels.parents:
         paths[_LABELS + labels.name] = labels
     files = {key: file_digest(path) for key, path in sorted(paths.items())}
     return Found(place, labels, files, sum(path.stat().st_size for path in paths.values()))
 
 
-def _files(place: Path, *, workspace: bool) -> dict[str, Path]:
+def _files(place: Path) -> dict[str, Path]:
     if place.is_file():
         return {place.name: place}
-    if workspace:  # all else is made of the log
-        return {"log.sqlite": place / "log.sqlite"}
-    return {path.relative_to(place).as_posix(): path for path in place.rglob("*") if path.is_file()}
+    found = (path for path in place.rglob("*") if path.is_file() and path.name not in _STRAY)
+    return {path.relative_to(place).as_posix(): path for path in found}
+
+
+def _of_workspace(place: Path) -> Found:
+    """Fingerprint what a workspace says: its file may change without that, even when it is read."""
+    with open_workspace(place, create=False) as ws:
+        digest = ws.digest("hidden OR NOT hidden")
+    return Found(place, None, {_RUNS: digest}, (place / "log.sqlite").stat().st_size)
 
 
 def changed_files(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:

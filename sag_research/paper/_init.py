@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
@@ -63,6 +64,9 @@ def init(
         raise UsageError("an example brings its own data", fix="leave data and labels away")
     if labels is not None and not data:
         raise UsageError("labels without data", fix="give the data that they are of")
+    for one in (*data, *(() if labels is None else (labels,))):
+        if not Path(one).exists():
+            raise StudyError(f"there is no {one}", fix="name files or folders that are there")
     place = Path(folder)
     if place.is_dir() and any(place.iterdir()):
         raise StudyError(f"{place} is not empty", fix="name a new folder")
@@ -88,13 +92,12 @@ def _copy(template: Path, place: Path) -> None:
 
 def _declare(place: Path, data: Sequence[Path], labels: Path | None) -> None:
     """Write the data of a study of one's own into its declaration."""
-    lines = []
+    lines: list[str] = []
     for number, path in enumerate(data):
-        if not path.exists():
-            raise StudyError(f"there is no {path}", fix="name files or folders of trajectories")
-        own = safe_file_name(path.stem).replace(".", "-").replace("~", "-")[:40]
-        lines += [f"[data.{own if number == 0 else f'{own}-{number + 1}'}]"]
-        lines += [f"path = {_quoted(_relative(path, place))}"]
+        own = re.sub(r"[^A-Za-z0-9_-]", "-", safe_file_name(path.stem))[:40].lstrip("-_") or "runs"
+        while f"[data.{own}]" in lines:
+            own += f"-{number + 1}"
+        lines += [f"[data.{own}]", f"path = {_quoted(_relative(path, place))}"]
         lines += [f"labels = {_quoted(_relative(labels, place))}"] if labels and not number else []
         lines += ['digest = "@@"', ""]
     lines = lines or ["[data.crates]", 'bundled = "crates"', 'digest = "@@"', ""]

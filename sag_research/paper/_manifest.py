@@ -49,7 +49,8 @@ def commit_of(folder: Path) -> dict[str, Any] | None:
     head = _git(folder, "rev-parse", "--verify", "HEAD")
     if head is None:
         return None
-    changed = _git(folder, "status", "--porcelain", "--", ".", f":(exclude){RESULTS}")
+    changed = _git(folder, "status", "--porcelain", "--", ".", f":(exclude){RESULTS}",
+                   ":(exclude).results-*")  # fmt: skip
     return {"id": head.strip(), "changed": bool(changed is None or changed.strip())}
 
 

@@ -57,6 +57,7 @@ HORIZON: Final = 3
 SHARES: Final = (0.6, 0.2)
 """Of the tasks: to fit, to calibrate; the rest is the test."""
 DRAWS: Final = 200
+DASHES: Final = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1)))
 
 
 class Split(NamedTuple):
@@ -294,7 +295,8 @@ def prefixguard_curve(
     from sklearn.metrics import precision_recall_curve
 
     found = run_protocol(cohort, heads, horizon, splits)
-    recall, rows = np.linspace(0.05, 1, 20), []
+    recall = np.linspace(0.05, 1, 20)
+    rows: list[tuple[str, int, float, float]] = []
     for name, parts in found.scores.items():
         curves = []
         for part in parts:
@@ -306,11 +308,13 @@ def prefixguard_curve(
             curves.append([float(best[reached >= level].max()) for level in recall])
         n = int(sum(part.test.sum() for part in parts))
         mean = np.mean(curves, axis=0)
+        dash = DASHES[len(rows) // len(recall) % len(DASHES)]
         rows += [(name, n, level, value) for level, value in zip(recall, mean, strict=True)]
-        ax.plot(recall, mean, label=name)
+        ax.plot(recall, mean, label=name, linestyle=dash)
     some = next(iter(found.scores.values()))
     chance = float(np.mean([found.positive[one.test].mean() for one in some]))
     ax.axhline(chance, color="#7c8b9a", linewidth=0.8, linestyle=":", label="chance")
     ax.set(xlabel="recall of positive prefixes", ylabel="precision", xlim=(0, 1), ylim=(0, 1.02))
+    ax.set_title(f"n = {len(found.failed):,} runs", loc="right")
     ax.legend(loc="upper right")
     return pd.DataFrame(rows, columns=["head", "n", "recall", "precision"])

@@ -28,11 +28,18 @@ from tests.ingest.formats import spans_make as spans
 from tests.ingest.formats import test_activegraph as activegraph
 from tests.ingest.formats import test_aider as aider
 from tests.ingest.formats import test_atif as atif
+from tests.ingest.formats import test_codex as codex
+from tests.ingest.formats import test_copilot_cli as copilot_cli
+from tests.ingest.formats import test_cursor as cursor
+from tests.ingest.formats import test_gemini_cli as gemini_cli
 from tests.ingest.formats import test_harbor as harbor
 from tests.ingest.formats import test_intercode as intercode
 from tests.ingest.formats import test_moatless as moatless
+from tests.ingest.formats import test_openclaw as openclaw
+from tests.ingest.formats import test_opencode as opencode
 from tests.ingest.formats import test_otel as otel
 from tests.ingest.formats import test_reflexion as reflexion
+from tests.ingest.formats import test_tables as tables
 from tests.ingest.formats import test_tau2 as tau2
 from tests.ingest.formats import test_terminal_bench as terminal_bench
 
@@ -169,7 +176,15 @@ class TestFormats(FormatConformance):
 
 
 def test_no_format_is_left_out() -> None:
-    assert sorted(EXAMPLES) == sorted(one.name for one in FORMATS)
+    """These run the suite in the files with their own tests."""
+    own = [
+        codex.TestConformance, copilot_cli.TestEvents, cursor.TestStream,
+        gemini_cli.TestConformance, openclaw.TestTelemetry, opencode.TestExport,
+        tables.TestConformance,
+    ]  # fmt: skip
+    assert all(issubclass(one, FormatConformance) for one in own)
+    names = [*EXAMPLES, *(one().format().name for one in own)]
+    assert sorted(names) == sorted(one.name for one in FORMATS)
 
 
 # ---- a suite that nothing fails is none
