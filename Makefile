@@ -13,7 +13,7 @@ NBVAL      := --nbval --nbval-current-env --nbval-sanitize-with tests/nbval.cfg 
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test unit notebooks slow lab lint bench package-check audit lock clean
+.PHONY: help install demo test unit notebooks slow lab lint bench docs package-check audit lock clean
 
 help:
 	@echo "make demo           core dependencies only; writes sag-demo/"
@@ -23,6 +23,7 @@ help:
 	@echo "make lint           ruff and mypy"
 	@echo "make lab            JupyterLab on notebooks/ (LAB_ARGS=--allow-root in a container)"
 	@echo "make bench          benchmarks with quick settings"
+	@echo "make docs           the documentation site, into site/"
 	@echo "make package-check  build the wheel and use it outside this folder"
 	@echo "make audit          look the locked packages up among known vulnerabilities"
 	@echo "make lock           resolve requirements/*.txt anew from pyproject.toml"
@@ -76,6 +77,10 @@ lab: $(VENV)/.dev-stamp
 bench: $(VENV)/.dev-stamp
 	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(PY) $$script --quick; done
 
+# Nothing is fetched: what the pages need is in the packages, and the site opens as files.
+docs: $(VENV)/.dev-stamp
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
+
 # --- checks ----------------------------------------------------------------------------------
 
 lint: $(VENV)/.dev-stamp
@@ -110,5 +115,5 @@ lock: $(VENV)/.dev-stamp
 	$(COMPILE) --upgrade -c requirements/dev.txt pyproject.toml -o requirements/core.txt
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis sag-demo
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis sag-demo
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,7 +1,7 @@
 """What the documentation site does beside what MkDocs does: links that lead out of ``docs/``.
 
-On a code host, a page of ``docs/`` may point at ``../RESEARCH.md`` or at a notebook. The site has no
-such files, so each one that a page names is put into it, at the same place below the project.
+On a code host, a page of ``docs/`` may point at ``../RESEARCH.md`` or at a notebook. The site has
+no such files, so each one that a page names is put into it, at the same place below the project.
 """
 
 from __future__ import annotations
