@@ -90,8 +90,9 @@ lint: $(VENV)/.dev-stamp
 
 test: lint notebooks unit
 
+# `make test JOBS=2` runs the unit tests in two processes, a file's tests in one of them.
 unit: $(VENV)/.dev-stamp
-	$(PY) -m pytest
+	$(PY) -m pytest $(if $(JOBS),-n $(JOBS) --dist loadgroup)
 
 notebooks: $(VENV)/.dev-stamp
 	$(if $(NOTEBOOKS),$(PY) -m pytest $(NBVAL) $(NOTEBOOKS),@echo "no notebooks yet")

@@ -33,7 +33,7 @@ def expect_golden(store: SQLiteEventStore) -> None:
     expected = json.loads((GOLDEN / "v1.json").read_text(encoding="utf-8"))
     heads = {run.run_id: list(store.head(run.run_id)) for run in store.runs()}
     assert heads == expected
-    assert store.verify().to_dict() == {"ok": True, "runs": 5, "problems": []}
+    assert store.verify().to_dict() == {"ok": True, "runs": 5, "problems": [], "redacted": 1}
     root = store.get_run("root")
     assert (root.goal, root.label, root.attempt) == (f"mend it {LONG}", "l", 2)
     assert root.config == {"n": [1, 2.5, None, True, {"deep": "\x00é"}]}
