@@ -4,7 +4,7 @@ import json
 import pytest
 
 from sag_research.errors import BadPayloadError, FormatError
-from sag_research.ingest import Source, add
+from sag_research.ingest import Source, add, ingest
 from sag_research.ingest.formats import by_name
 from sag_research.log import SQLiteEventStore
 from sag_research.model import Outcome, Usage
@@ -294,3 +294,10 @@ def test_what_can_be_written_as_json_is_taken(store):
     state = {"pair": (1, 2), "n": float("nan"), "half": "\ud835", "big": 2**70}
     deep = json.loads("[" * 90 + "]" * 90)
     assert add(store, native(steps=[{"state": state}], config={"deep": deep}))
+
+
+def test_a_blank_task_is_none(store, tmp_path):
+    path = write(tmp_path / "a.jsonl", b'{"task_id": " \\t", "steps": []}\n')
+    report = ingest(store, [path])
+    assert report.runs == 0
+    assert "task_id" in report.rejected[0][1]

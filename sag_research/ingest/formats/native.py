@@ -40,7 +40,7 @@ __all__ = ["Native", "trajectory_of"]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 _Code = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
 _Number = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]  # bounds refuse NaN as well
-_Name = Annotated[str, msgspec.Meta(min_length=1)]
+_Name = Annotated[str, msgspec.Meta(min_length=1, pattern=r"\S")]
 
 
 class _Call(msgspec.Struct, forbid_unknown_fields=True):
