@@ -29,8 +29,10 @@ __all__ = [
     "clip",
     "escape",
     "escape_xml",
+    "explained",
     "html_table",
     "iri",
+    "made_folder",
     "open_text",
     "repair",
     "safe_file_name",
@@ -274,9 +276,12 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """
     target = Path(path).resolve()  # a link is followed, not replaced
     if target.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "is a folder, give the name of a file", str(target))
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
     if target.exists() and not target.is_file():
         raise OSError(errno.EINVAL, "is no ordinary file", str(target))
+    if not _is_folder(target.parent):
+        why, fix = _no_folder(target.parent)
+        raise WriteError(f"{target} cannot be written", why=why, fix=fix)
     temporary = target.with_name(f".sag-{uuid.uuid4().hex}.tmp")
     try:
         with temporary.open("xb") as file:
@@ -294,11 +299,75 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         raise
 
 
+def made_folder(path: str | os.PathLike[str]) -> Path:
+    """Make a folder to write into, with those above it; one that is there is taken as it is.
+
+    Raises
+    ------
+    WriteError
+        If a file stands in its place or above it, or nothing may be written there.
+    """
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        fix = "name a folder that is new or to be written into"
+        why = "it is a file" if folder.is_file() else "a file stands above it"
+        raise WriteError(f"{folder} cannot be a folder", why=why, fix=fix) from error
+    except OSError as error:
+        fix = _DISK.get(error.errno or 0, "choose another place")
+        why = error.strerror or str(error)
+        raise WriteError(f"{folder} cannot be made", why=why, fix=fix) from error
+    return folder
+
+
+def explained(error: OSError) -> str:
+    """Say what an error of the system is about, why, and what helps, in one sentence.
+
+    Examples
+    --------
+    >>> explained(FileNotFoundError(2, "No such file or directory", "a.json"))
+    'a.json is not there (No such file or directory); check the path'
+    """
+    path = error.filename
+    if path is None or not isinstance(path, (str, bytes, os.PathLike)):
+        return str(error)
+    what, fix = _MEANT.get(error.errno or 0, ("cannot be used", "check the path and the disk"))
+    return f"{os.fsdecode(path)} {what} ({error.strerror}); {fix}"
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except PermissionError:
+        return True  # the attempt to write there says why not
+
+
+def _no_folder(path: Path) -> tuple[str, str]:
+    if any(above.is_file() for above in (path, *path.parents)):
+        return "a file stands where its folder should be", "name a file in a folder"
+    return "its folder is not there", "make the folder first, or check the path"
+
+
 _ROOM: Final = "free some space and try again; nothing was half-written"
 _RIGHTS: Final = "choose a place that may be written"
 _DISK: Final = {
     errno.ENOSPC: _ROOM, errno.EDQUOT: _ROOM, errno.EFBIG: _ROOM, errno.EIO: "check the disk",
     errno.EROFS: _RIGHTS, errno.EACCES: _RIGHTS, errno.EPERM: _RIGHTS,
+}  # fmt: skip
+_MAY: Final = (
+    "may not be used",
+    "look who may with `ls -ld`, and give the right with `chmod u+rwX`, or choose another place",
+)
+_MEANT: Final = {
+    errno.ENOENT: ("is not there", "check the path"),
+    errno.ENOTDIR: ("has a file where a folder is needed", "check the path"),
+    errno.EEXIST: ("is there already", "choose another name"),
+    errno.EISDIR: ("is a folder", "name a file"),
+    errno.EACCES: _MAY, errno.EPERM: _MAY,
+    errno.EROFS: ("cannot be written", _RIGHTS),
+    errno.ENOSPC: ("cannot be written", _ROOM), errno.EDQUOT: ("cannot be written", _ROOM),
+    errno.EIO: ("cannot be read or written", "check the disk"),
 }  # fmt: skip
 _MESSAGE: Final = 300
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from sag_research import __version__
-from sag_research._text import clip, repair, strip_terminal, visible
+from sag_research._text import clip, explained, repair, strip_terminal, visible
 from sag_research.errors import SagError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def main() -> NoReturn:
     except OSError as error:
         if "--debug" in sys.argv:
             raise
-        click.echo(f"error: {one_line(str(error))}", err=True)
+        click.echo(f"error: {one_line(explained(error))}", err=True)
         code = 1
     sys.exit(code if isinstance(code, int) else 0)
 
@@ -169,7 +169,7 @@ def print_reasons(title: str, items: Sequence[tuple[str, str]]) -> None:
     for reason, count in reasons.most_common(20):
         path = next(path for path, why in items if why == reason)
         more = f" and {count - 1} more" if count > 1 else ""
-        click.echo(f"  {title}: {cell_text(path)}{more}: {cell_text(reason, 120)}")
+        click.echo(f"  {title}: {cell_text(path)}{more}: {cell_text(reason, 400)}")
     if len(items) > 1:
         click.echo(f"  {title}: {len(items)} in all; `sag sources` lists each")
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,6 +34,10 @@ from sag_research.errors import (
 if TYPE_CHECKING:
     from sag_research.deadend import Alarm, RiskModel, Where
     from sag_research.workspace import Workspace
+
+
+OWN = " (own alarm)"
+"""What ends the name of a row with a model's own alarm, in the backtest's table."""
 
 
 @sag.group()
@@ -99,7 +106,14 @@ def deadend_report_(
     workspace: str | None, where: str, no_text: bool, models: tuple[str, ...], output: str | None,
     as_json: bool, **settings: Any,
 ) -> None:  # fmt: skip
-    """Judge models of failure on tasks that they have not seen."""
+    """Judge models of failure on tasks that they have not seen.
+
+    Beside each model stand simple baselines, which need no learning from the steps or next to
+    none; what each is, is said below the table. All of them are fitted anew on every fold: with
+    a few hundred runs that takes some minutes, in proportion to --folds and --repeats; --no-text
+    and `--model hazard` are faster. Rows marked "(own alarm)" have the scores of the model of that
+    name, and an alarm by the model's own rule in place of the calibrated one.
+    """
     from sag_research.deadend import BASELINES, MODELS
     from sag_research.viz import deadend_report
 
@@ -108,7 +122,9 @@ def deadend_report_(
         if no_text:
             of_words = {name for name, model in MODELS.items() if model.needs_text}
             settings["baselines"] = [name for name in BASELINES if name not in of_words]
-        found = deadend_report(ws.prefixes(where), chosen, **settings)
+        baselines = settings.get("baselines", BASELINES)
+        with _bar(len({*(model.name for model in chosen), *baselines}) + 1) as told:
+            found = deadend_report(ws.prefixes(where), chosen, told=told, **settings)
         if output is not None:
             found.to_html(output)
     if as_json:
@@ -123,10 +139,47 @@ def deadend_report_(
         for row in found.to_dict()["models"]
     ]
     print_table(("model", "n", *shown), rows)
+    _print_meanings([str(row[0]) for row in rows])
     for name, why in found.backtest.left_out.items():
         click.echo(f"note: {name} left out: {one_line(why)}", err=True)
     if output is not None:
         click.echo(f"\nReport with figures: {output}")
+
+
+@contextmanager
+def _bar(total: int) -> Iterator[Callable[[str], None]]:
+    """Show on standard error which model is being judged, where someone can see it."""
+    from tqdm import tqdm
+
+    with tqdm(total=total, unit="model", leave=False, disable=not sys.stderr.isatty()) as bar:
+
+        def told(name: str) -> None:
+            bar.update(bar.desc != "")  # the one before is done
+            bar.set_description(f"judging {name}")
+
+        yield told
+
+
+def _print_meanings(rows: Sequence[str]) -> None:
+    """Say below the table what each row is."""
+    from sag_research.deadend import MODELS
+
+    click.echo()
+    for name in rows:
+        base, _, parameter = name.removesuffix(OWN).partition(" ")
+        plain = name.removesuffix(OWN)
+        if base not in MODELS or (name != plain and plain in rows):
+            continue
+        about = (MODELS[base].__doc__ or "").strip().split("\n\n")[0]
+        about = about.replace("*", "").replace("`", "")
+        more = f" Its own alarm asks that {parameter} of those runs failed." if parameter else ""
+        click.echo(f"  {plain}: {one_line(about)}{more}")
+    if any(name.endswith(OWN) for name in rows):
+        click.echo(f"  …{OWN}: the same scores, with an alarm by the model's own rule")
+    click.echo(
+        "  false_aborts, recall, steps_saved: shares of successes stopped, of failures stopped,"
+        " and of all steps that are saved; [95 % interval]"
+    )
 
 
 def _model_called(name: str, no_text: bool) -> RiskModel:

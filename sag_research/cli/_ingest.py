@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from sag_research.cli._base import (
     REJECTED,
     cell_text,
+    notes_on_stderr,
+    one_line,
     open_workspace,
     print_json,
     print_reasons,
@@ -24,8 +27,8 @@ from sag_research.errors import (
     UsageError,
 )
 
-if TYPE_CHECKING:
-    pass
+_LISTED = 20
+"""Runs of a kind that a merge names one by one."""
 
 
 @sag.command()
@@ -59,7 +62,7 @@ def ingest(
     place = workspace or default_path()
     known = check_inputs(paths, labels=labels, format=format_name, workspace=place)
     # nothing is wrong that can be seen: no workspace is made for nothing
-    with open_workspace(workspace, create=True) as ws:
+    with open_workspace(workspace, create=True) as ws, notes_on_stderr():
         report = ws.ingest(
             *paths, labels=known, format=format_name, jobs=jobs, recheck=recheck, redact=redact
         )
@@ -83,9 +86,16 @@ def _print_ingest(report: Any) -> None:
     for title, items in (("rejected", report.rejected), ("ignored", report.ignored)):
         print_reasons(title, items)
     if report.labels is not None:
-        click.echo(f"  {report.labels!r}")
+        _print_labels(report.labels, "  ")
     for note in report.notes:
-        click.echo(f"  note: {cell_text(note, 200)}")
+        click.echo(f"  note: {one_line(note)}")
+
+
+def _print_labels(report: Any, indent: str = "") -> None:
+    counts, *rest = report.lines()
+    click.echo(f"{indent}LabelReport({counts})")
+    for line in rest:
+        click.echo(f"{indent}  {one_line(line)}")
 
 
 @sag.command()
@@ -99,7 +109,7 @@ def labels(file: str, workspace: str | None, as_json: bool) -> None:
     if as_json:
         print_json(report.to_dict())
     else:
-        click.echo(repr(report))
+        _print_labels(report)
     if report.refused or report.ambiguous or report.contradictory:
         sys.exit(REJECTED)
 
@@ -126,8 +136,11 @@ def copies(
         print_json({"copies": records_of(columns, rows)})
         return
     for note in notes:
-        click.echo(f"note: {cell_text(note, 300)}", err=True)
-    print_table(columns, rows)
+        click.echo(f"note: {one_line(note)}", err=True)
+    if rows:
+        print_table(columns, rows)
+    else:
+        click.echo("no copies" if find else "no copies; --find looks through all runs")
 
 
 @sag.command()
@@ -139,7 +152,7 @@ def merge(others: tuple[str, ...], workspace: str | None, as_json: bool) -> int:
     for other in others:
         if not Path(other).exists():
             raise UsageError(f"{other} does not exist", fix="name the folder of a workspace")
-    with open_workspace(workspace, create=True) as ws:
+    with open_workspace(workspace, create=True) as ws, notes_on_stderr():
         report = ws.merge(*others)
     if as_json:
         print_json(report.to_dict())
@@ -148,7 +161,13 @@ def merge(others: tuple[str, ...], workspace: str | None, as_json: bool) -> int:
     return 0 if report.is_whole else REJECTED
 
 
-sag.add_command(merge, "import")
+sag.add_command(
+    click.Command(
+        "import", callback=merge.callback, params=merge.params,
+        help="Another name of `sag merge`, for who looks for it under this one.",
+        short_help="The same as `sag merge`; files of runs come in by `sag ingest`.",
+    )
+)  # fmt: skip
 
 
 def _print_merge(report: Any) -> None:
@@ -157,10 +176,18 @@ def _print_merge(report: Any) -> None:
         names = ("copied", "extended", "known", "conflicts", "refused")
         counts = ", ".join(f"{len(getattr(log, name))} {name}" for name in names)
         click.echo(f"  {cell_text(path, 80)}: {counts}; {log.facts} facts about runs")
-        for title, items in (("conflict", log.conflicts), ("refused", log.refused)):
-            print_reasons(title, items)
+        _print_left_out("conflict", log.conflicts)
+        _print_left_out("refused", log.refused)
     for one in report.disagreements:
         says = f"{one.source} says {one.here} here and {one.there} there"
         click.echo(f"  disagreement: {cell_text(one.run, 80)}: {cell_text(says, 120)}")
     for note in report.notes:
-        click.echo(f"  note: {cell_text(note, 200)}")
+        click.echo(f"  note: {one_line(note)}")
+
+
+def _print_left_out(title: str, items: Sequence[tuple[str, str]]) -> None:
+    """Print each run that a merge left out, of many the first ones, and where the rest is."""
+    for run, why in items[:_LISTED]:
+        click.echo(f"  {title}: {cell_text(run, 120)}: {cell_text(why, 300)}")
+    if len(items) > _LISTED:
+        click.echo(f"  {title}: {len(items)} in all; the same command with --json lists each")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import click
 
+from sag_research._text import clip
 from sag_research.cli._base import (
     cell_text,
     open_workspace,
@@ -17,26 +17,44 @@ from sag_research.cli._base import (
     with_json,
     with_workspace,
 )
-
-if TYPE_CHECKING:
-    pass
+from sag_research.errors import UsageError
+from sag_research.model import WORKSPACE_RUN
 
 
 @sag.command()
+@click.argument("condition", nargs=-1, metavar="")
 @with_workspace
 @click.option("--where", default="true", metavar="SQL", help="A condition on the view runs.")
 @with_json
-def runs(workspace: str | None, where: str, as_json: bool) -> None:
-    """List the runs."""
+def runs(condition: tuple[str, ...], workspace: str | None, where: str, as_json: bool) -> None:
+    """List the runs; those that are hidden (copies, or by hand) are marked."""
+    if condition:
+        raise UsageError(
+            f"`sag runs` takes no argument {clip(condition[0], 60)!r}",
+            fix="a condition goes behind --where, e.g. --where \"outcome = 'failure'\"",
+        )
     shown = "run_id, model, outcome, detail, exit_status, n_steps, cost_usd"
+    mark = "CASE WHEN copy_of IS NOT NULL THEN 'copy' WHEN hidden THEN 'by hand' END AS hidden"
     with open_workspace(workspace) as ws:
         # the condition is the user's own SQL, like the text of `sag sql`
-        chosen = "*" if as_json else shown
-        result = ws.sql(f"SELECT {chosen} FROM runs WHERE ({where}) ORDER BY seq")  # noqa: S608
+        chosen = "*" if as_json else f"{shown}, {mark}"
+        # it stands inside, where `hidden` is the column and not the mark
+        query = f"SELECT {chosen} FROM (SELECT * FROM runs WHERE ({where})) ORDER BY seq"  # noqa: S608
+        result = ws.sql(query)
     if as_json:
         print_json({"runs": records_of(result.columns, result.rows())})
+        return
+    columns, rows = list(result.columns), result.rows()
+    hidden = sum(row[-1] is not None for row in rows)
+    if hidden:
+        print_table(columns, rows)
+        click.echo(
+            f"{hidden} of {len(rows)} runs are hidden and count in no statistics;"
+            " --where 'NOT hidden' leaves them out, `sag copies` says why",
+            err=True,
+        )
     else:
-        print_table(result.columns, result.rows())
+        print_table(columns[:-1], [row[:-1] for row in rows])
 
 
 @sag.command()
@@ -95,7 +113,12 @@ def info(workspace: str | None, as_json: bool) -> None:
         print_json(facts)
         return
     click.echo(f"workspace {facts['path']}, digest {facts['digest']}")
-    for group, unit in (("counts", ""), ("outcomes", ""), ("bytes", " bytes of")):
+    counts = dict(facts["counts"])
+    runs, hidden = counts.pop("runs"), counts.pop("hidden")
+    more = f" (and {hidden:,} hidden: see `sag copies`)" if hidden else ""
+    told = (f"{n:,} {name}" for name, n in counts.items())
+    click.echo("  " + ", ".join([f"{runs:,} runs{more}", *told]))
+    for group, unit in (("outcomes", ""), ("bytes", " bytes of")):
         told = (f"{n:,}{unit} {name}" for name, n in facts[group].items())
         click.echo("  " + ", ".join(told))
 
@@ -141,13 +164,19 @@ def verify(run: str | None, workspace: str | None, as_json: bool) -> int:
     """Check that the log (or one RUN) is what was written."""
     with open_workspace(workspace) as ws:
         report = ws.verify(run)
+        own = run is None and ws.store.has_run(WORKSPACE_RUN)
     if as_json:
         print_json(report.to_dict())
     else:
-        click.echo(repr(report))
+        click.echo(f"{report!r}{_own_facts(report.runs, own)}")
         for problem in report.problems:
             click.echo(f"  {cell_text(problem.run)} at {problem.position}: {problem.problem}")
     return 0 if report.ok else 1
+
+
+def _own_facts(count: int, own: bool) -> str:
+    """Say that one of the histories is no run, so that the number fits that of `sag runs`."""
+    return f": {count - 1:,} runs, and the workspace's own facts" if own else ""
 
 
 @sag.command()

@@ -44,7 +44,8 @@ def scan(
     """Find keys and passwords in files, folders and workspaces; they are not printed.
 
     Without a PATH the workspace's log is looked through. Exit code 3 where any are found, 0 where
-    none are; with --redact 0 unless some cannot be taken out.
+    none are; with --redact 0 unless some cannot be taken out. Passwords that were made up for
+    tests are counted too.
     """
     if redact and paths:
         raise UsageError(
@@ -65,11 +66,12 @@ def scan(
         print_json(report.to_dict())
     else:
         _print(report, everything)
-    return REJECTED if (report.left if redact else report.found) else 0
+    is_left = report.left or report.busy if redact else report.found
+    return REJECTED if is_left else 0
 
 
 def _print(report: Any, everything: bool) -> None:
-    click.echo(repr(report))
+    click.echo(_summary(report))
     shown = report.found if everything else report.found[:_SHOWN]
     if shown:
         print_table(_COLUMNS, [_row(one) for one in shown], width=48)
@@ -77,9 +79,28 @@ def _print(report: Any, everything: bool) -> None:
         click.echo(f"  … and {len(report.found) - len(shown)} more; --all prints them")
     for file, reason in getattr(report, "unread", ()):
         click.echo(f"  not read: {cell_text(file)}: {cell_text(reason, 120)}")
+    if getattr(report, "busy", False):
+        click.echo(
+            "  somebody reads the log, and the file log.sqlite-wal still holds what was taken out: "
+            "close what reads it, and give --redact once more"
+        )
     for place in getattr(report, "left", ()):
         click.echo(f"  cannot be taken out: {cell_text(place)}")
     click.echo(f"  looked for by {report.detectors}")
+
+
+def _summary(report: Any) -> str:
+    """Say what was found and done: a look and a redaction are two things."""
+    if not hasattr(report, "dry_run"):
+        return repr(report)
+    kinds = ", ".join(f"{count} {kind}" for kind, count in report.counts.items())
+    found = f"{len(report.found)} secrets" + (f" ({kinds})" if kinds else "")
+    if not report.dry_run:
+        done = f"{report.events} events redacted" if report.events else "nothing to redact"
+        return f"{found}; {done}"
+    look = "looked through the log, nothing was changed"
+    made_up = ", those included that were made up for tests" if report.found else ""
+    return f"{look}: {found}{made_up}"
 
 
 def _row(one: Any) -> Sequence[Any]:

@@ -355,6 +355,7 @@ def backtest(
     horizon: int = 10,
     cluster_by: str | None = None,
     draws: int = DRAWS,
+    told: Callable[[str], None] = lambda name: None,
 ) -> Backtest:
     """Judge models of failure on runs that they have not seen.
 
@@ -394,6 +395,8 @@ def backtest(
         What is resampled: `group_by`, or the task where a split leaves out or ignores groups.
     draws : int
         Resamples.
+    told : callable, optional
+        Is given the name of each model and baseline before it is judged.
 
     Raises
     ------
@@ -417,16 +420,24 @@ def backtest(
         leaks.append(f"the same runs stand in several values of {group_by}")
     cluster_by = cluster_by or (group_by if split in ("group", "time") else "task_id")
     plan = AlarmPlan(alpha, rule, min_step, group_by, cluster_by, seed)
-    judged = {name: judge(model, known, parts, plan) for name, model in asked.items()}
-    if isinstance(baselines, str):
-        baselines = (baselines,)
-    more = BASELINES if baselines is True else tuple(baselines or ())
-    left_out = _add_baselines(judged, [n for n in more if n not in judged], known, parts, plan)
+    judged: dict[str, Judged] = {}
+    for name, model in asked.items():
+        told(name)
+        judged[name] = judge(model, known, parts, plan)
+    more = _baselines(baselines)
+    rest = [n for n in more if n not in judged]
+    left_out = _add_baselines(judged, rest, known, parts, plan, told)
     cluster = _clusters(known, parts, cluster_by)
     drawn = resamples(int(cluster.max()) + 1, draws, seed)
     what = Measures(tuple(at), horizon, p_star, cluster, drawn)
     settings = plan._asdict() | {"split": split, "folds": folds, "repeats": repeats}
     return Backtest(known, parts, judged, what, settings, leaks, left_out)
+
+
+def _baselines(asked: bool | Sequence[str]) -> tuple[str, ...]:
+    if isinstance(asked, str):
+        return (asked,)
+    return BASELINES if asked is True else tuple(asked or ())
 
 
 def _add_baselines(
@@ -435,10 +446,12 @@ def _add_baselines(
     known: Prefixes,
     parts: Sequence[Fold],
     plan: AlarmPlan,
+    told: Callable[[str], None],
 ) -> dict[str, str]:
     """Judge the baselines as well, and say which could not be."""
     left_out = {}
     for name in names:
+        told(name)
         try:
             judged[name] = judge(named(name), known, parts, plan)
         except (MissingDataError, NotEnoughDataError) as error:

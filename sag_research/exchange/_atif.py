@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from sag_research._text import atomic_write, safe_file_name
+from sag_research._text import atomic_write, made_folder, safe_file_name
 from sag_research.errors import UsageError
 from sag_research.exchange._round import (
     InterchangeReport,
@@ -79,7 +79,7 @@ def export_atif(
     report = InterchangeReport(Path(folder), "atif")
     used: set[str] = set()
     for whole in whole_runs(source, where, parameters, report):
-        Path(folder).mkdir(parents=True, exist_ok=True)
+        made_folder(folder)
         document = _document(whole, version, report)
         with atomic_write(Path(folder) / _name(whole.run_id, used)) as file:
             file.write(msgspec.json.encode(document) + b"\n")

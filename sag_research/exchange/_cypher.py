@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from sag_research._text import atomic_write
+from sag_research._text import atomic_write, made_folder
 from sag_research.bloom import read_decisions
 from sag_research.errors import NotEnoughDataError, UsageError
 from sag_research.exchange._cypher_tables import Table, opened_table, table_names
@@ -139,7 +139,7 @@ def export_cypher(
     if target.exists() and not target.is_dir():
         raise UsageError(f"{target} is a file", fix="name a folder")
     runs = _chosen(source, where, parameters, hidden)
-    target.mkdir(parents=True, exist_ok=True)
+    made_folder(target)
     with ExitStack() as stack:
         tables = {name: stack.enter_context(opened_table(target, about))
                   for name, about in table_names().items()}  # fmt: skip

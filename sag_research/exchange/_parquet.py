@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from sag_research._text import atomic_write
+from sag_research._text import atomic_write, made_folder
 from sag_research.exchange._card import Shown, card
 from sag_research.exchange._round import InterchangeReport, Recorded, Whole, whole_runs
 from sag_research.exchange._traces import Parameters
@@ -83,7 +83,7 @@ def export_parquet(
     shown = Shown(title or folder.resolve().name, licence, redacted, where)
     found = whole_runs(source, where, parameters, report)
     first = next(found)
-    folder.mkdir(parents=True, exist_ok=True)
+    made_folder(folder)
     with _tables(folder) as tables:
         for whole in _with(first, found):
             shown.count(whole)

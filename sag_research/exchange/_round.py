@@ -47,7 +47,16 @@ _STATUS: Final = ("ok", "error", "unknown")
 _COUNTED: Final = ("tokens_in", "tokens_out", "cost_usd")
 _EXACT: Final = 2**53
 """Whole numbers beyond it are no numbers of the native record."""
+SLASH: Final = "run.outcome: a slash in its source's name, read back as a bar"
 _KNOWN_EVENTS: Final = frozenset({"run.created", "run.forked", "agent.step"}) | TERMINAL_TYPES
+
+
+def _counted(kind: str, name: str, n: int) -> str:
+    """Say of what, and in how many runs or steps; what is made up may be so often in a step."""
+    unit = "run" if name.startswith("run.") else "step"
+    if kind == "made_up" and unit == "step":
+        return f"{name} {n:,} times"
+    return f"{name} in {n:,} {unit}{'' if n == 1 else 's'}"
 
 
 class Recorded(Queryable, Protocol):
@@ -81,7 +90,7 @@ class InterchangeReport:
     Examples
     --------
     >>> InterchangeReport(Path("out"), "atif", runs=2, steps=9, lost={"run.events": 1})
-    InterchangeReport(atif: 2 runs, 9 steps, 0 calls; lost: run.events 1)
+    InterchangeReport(atif: 2 runs, 9 steps, 0 calls; lost: run.events in 1 run)
     """
 
     path: Path
@@ -98,7 +107,8 @@ class InterchangeReport:
         told = f"{self.runs:,} runs, {self.steps:,} steps, {self.calls:,} calls"
         for name, what in (("aside", "aside"), ("lost", "lost"), ("made_up", "made up")):
             if found := getattr(self, name):
-                told += f"; {what}: " + ", ".join(f"{key} {n:,}" for key, n in found.items())
+                counted = (_counted(name, key, n) for key, n in found.items())
+                told += f"; {what}: {', '.join(counted)}"
         left = f"; {self.left_out:,} runs left out" if self.left_out else ""
         return f"InterchangeReport({self.format}: {told}{left})"
 
@@ -285,7 +295,7 @@ def _label(
         lost["run.outcome: all sources but one"] = 1
         told |= {"outcome": row["outcome"], "detail": row["detail"]}
     if "/" in (told["source"] or ""):
-        lost["run.outcome: the / in its source"] = 1
+        lost[SLASH] = 1
     told["outcome"] = told["outcome"] if told["outcome"] in OUTCOMES else "unknown"
     told["source"] = told["source"] or "record"
     return {name: value for name, value in told.items() if value is not None}

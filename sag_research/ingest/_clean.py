@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from typing import Any, Final
@@ -31,7 +32,7 @@ def clean(value: Any, path: str, spoilt: dict[str, str]) -> Any:
     path : str
         Where the value stands, e.g. ``calls[0].observation``.
     spoilt : dict of str to str
-        Receives the text as it was before repair, by path.
+        Receives the text as it was before repair, by path; of what was cut off, its JSON.
 
     Examples
     --------
@@ -97,7 +98,7 @@ def _clean(value: Any, path: str, spoilt: dict[str, str], depth: int) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else _as_text(str(value), path, spoilt)
     if depth == DEEPEST:
-        return _as_text("(nested too deeply)", path, spoilt)
+        return _cut_off(value, path, spoilt)
     if isinstance(value, dict):
         return {
             _clean_text(str(key), f"{path}.key", spoilt): _clean(
@@ -111,6 +112,38 @@ def _clean(value: Any, path: str, spoilt: dict[str, str], depth: int) -> Any:
             for number, item in enumerate(value)
         ]
     return _as_text(str(value), path, spoilt)
+
+
+def _cut_off(value: Any, path: str, spoilt: dict[str, str]) -> str:
+    """Replace what is nested too deeply; what is kept of it is its JSON."""
+    spoilt[path] = _as_json(value)
+    return "(nested too deeply)"
+
+
+def _as_json(value: Any) -> str:
+    """Write a value of any depth, for which the standard library has too few calls left."""
+    found: list[str] = []
+    waiting: list[tuple[bool, Any]] = [(False, value)]
+    while waiting:
+        is_mark, one = waiting.pop()
+        if is_mark:
+            found.append(one)
+        elif isinstance(one, dict):
+            waiting.append((True, "}"))
+            for number, (key, item) in reversed(list(enumerate(one.items()))):
+                name = json.dumps(str(key), ensure_ascii=False)
+                waiting += [(False, item), (True, f"{', ' if number else ''}{name}: ")]
+            found.append("{")
+        elif isinstance(one, (list, tuple)):
+            waiting.append((True, "]"))
+            for number, item in reversed(list(enumerate(one))):
+                waiting += [(False, item), (True, ", " if number else "")]
+            found.append("[")
+        elif isinstance(one, int) and not isinstance(one, bool):
+            found.append(_digits(one))
+        else:
+            found.append(json.dumps(one, ensure_ascii=False, default=str))
+    return "".join(found)
 
 
 def _is_spoilt(text: str) -> bool:

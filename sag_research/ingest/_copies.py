@@ -12,6 +12,7 @@ from sag_research.ingest._copies_spelling import (
     Fingerprint,
     deeds_of_payloads,
     fingerprint,
+    is_of_trace,
     sketch,
 )
 from sag_research.ingest._facts import (
@@ -117,8 +118,9 @@ def hide_copies(store: SQLiteEventStore, sources: Sequence[SourceRead] | None = 
     -----
     A run is a copy of another one of the same task, and of the same model where both say one,
     if the sequences of their actions are equal once spelling is taken away, and what the model
-    said beside them is mostly the same. Runs of one file must say exactly the same. A run is
-    *overwritten* if the file at its source's place was read again with another content that
+    said beside them is mostly the same. Runs of one file must say exactly the same. Runs in which
+    nothing was done are copies if they have the id of one trace and all their texts are equal. A
+    run is *overwritten* if the file at its source's place was read again with another content that
     holds the same record; then the later one counts.
 
     Of several copies the first one with a known outcome is shown, or else the first.
@@ -160,7 +162,8 @@ def _hide_all_but_one(
         for other in others:
             verdict = _judge(look, kept, other)
             if verdict == "":
-                look.hide(report, Copy(other.run_id, kept.run_id, "the same actions as"))
+                why = "the same trace as" if look.is_trace(kept.run_id) else "the same actions as"
+                look.hide(report, Copy(other.run_id, kept.run_id, why))
                 continue
             if verdict is not None:
                 report.alike.append((other.run_id, kept.run_id, verdict))
@@ -171,6 +174,8 @@ def _judge(look: _Look, one: Run, other: Run) -> str | None:
     """Return nothing for a copy, None for another run, else why it is not taken for a copy."""
     if not _may_be_one(one.model, other.model) or not _may_be_one(one.attempt, other.attempt):
         return None
+    if look.is_trace(one.run_id):  # and of the same trace, or they would not be compared
+        return "" if look.same_texts(one.run_id, other.run_id) else None
     a, b = look.fingerprint(one.run_id), look.fingerprint(other.run_id)
     if a.actions != b.actions:
         return None
@@ -269,6 +274,18 @@ class _Look:
     def forget(self) -> None:
         """Let go of what was read of the runs of one group: the next has none of them."""
         self._fingerprints.clear()
+
+    def is_trace(self, run_id: str) -> bool:
+        """Tell whether a run is known by the id of its trace, because nothing was done in it."""
+        return is_of_trace(self._sketches.get(run_id, ""))
+
+    def same_texts(self, one: str, other: str) -> bool:
+        """Tell whether all that was said and all that came back is equal, letter by letter."""
+        a, b = self._payloads(one), self._payloads(other)
+        return all(
+            [step.get(name) for step in a] == [step.get(name) for step in b]
+            for name in ("thought", "observation")
+        )
 
     def same_answers(self, one: str, other: str) -> bool:
         """Tell whether all that came back is equal, letter by letter."""

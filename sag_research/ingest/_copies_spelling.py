@@ -7,15 +7,27 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
+from sag_research._text import repair
 from sag_research.errors import FormatError
 from sag_research.ingest._json import loads
 from sag_research.model import Step
 
-__all__ = ["Deed", "Fingerprint", "deeds_of_payloads", "deeds_of_steps", "fingerprint", "sketch"]
+__all__ = [
+    "Deed",
+    "Fingerprint",
+    "deeds_of_payloads",
+    "deeds_of_steps",
+    "fingerprint",
+    "is_of_trace",
+    "sketch",
+    "trace_sketch",
+]
 
 _SAMPLED: Final = 4
 """Actions that a sketch looks at: first, last, and two between."""
 _SHINGLE: Final = 3
+_TRACE: Final = "trace:"
+_LONGEST_ID: Final = 200
 _ENOUGH: Final = 1_000_000
 """Characters of one action or thought that are compared."""
 _NOT_DONE: Final = frozenset({"rejected", "inherited"})
@@ -106,6 +118,22 @@ def sketch(deeds: Sequence[Deed]) -> str:
     for place in places:
         state.update(b"\n" + " ".join(_words(deeds[place])).encode("utf-8", "replace"))
     return state.hexdigest()
+
+
+def trace_sketch(trace: object) -> str:
+    """Return the sketch of a run in which nothing was done: the id of its trace, if it has one.
+
+    Examples
+    --------
+    >>> is_of_trace(trace_sketch("0af7")), trace_sketch(None)
+    (True, '')
+    """
+    return f"{_TRACE}{repair(trace[:_LONGEST_ID])}" if isinstance(trace, str) and trace else ""
+
+
+def is_of_trace(sketched: str) -> bool:
+    """Tell whether a sketch is a trace's id."""
+    return sketched.startswith(_TRACE)
 
 
 def fingerprint(deeds: Iterable[Deed], thoughts: Iterable[str]) -> Fingerprint:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 from sag_research import _text
 from sag_research.errors import BadPayloadError
 from sag_research.ingest._clean import clean, has_nul, is_fit, is_long
-from sag_research.ingest._copies_spelling import deeds_of_steps, sketch
+from sag_research.ingest._copies_spelling import deeds_of_steps, sketch, trace_sketch
 from sag_research.log import (
     PreparedEvent,
     PreparedRun,
@@ -27,6 +28,8 @@ __all__ = ["ReadRun", "outcome_event", "read_run", "run_id_of", "step_payload", 
 _LONGEST_ID: Final = 200
 _ABOUT: Final = ("task_id", "goal", "dataset", "repo", "agent", "model", "config")
 
+_CUT_TOKEN: Final = re.compile(r"\[secret:[^\]]{0,80}\Z")
+
 
 def run_id_of(trajectory: Trajectory, digest: str) -> str:
     """Return the id of an ingested run: ``task~digest10[.record]``.
@@ -36,7 +39,9 @@ def run_id_of(trajectory: Trajectory, digest: str) -> str:
     >>> run_id_of(Trajectory(task_id="django__django-1", record="3"), "0123456789abcdef")
     'django__django-1~0123456789.3'
     """
-    task = "".join(_text.repair(trajectory.task_id).split())[:_LONGEST_ID] or "unnamed"
+    task = "".join(_text.repair(trajectory.task_id).split())[:_LONGEST_ID]
+    # half a token would say that a secret follows
+    task = _CUT_TOKEN.sub("", task) or "unnamed"
     tail = "" if trajectory.record is None else f".{_text.repair(trajectory.record)}"
     return f"{task}~{digest[:10]}{tail}"
 
@@ -170,6 +175,7 @@ def read_run(
     if inherited:
         notes.append(f"{run_id}: {inherited} inherited steps not counted")
     done = sketch(list(deeds_of_steps(trajectory.steps)))
+    done = done or trace_sketch(trajectory.config.get("trace_id"))
     return ReadRun(prepared, len(trajectory.steps) - inherited, outcome, notes, done)
 
 

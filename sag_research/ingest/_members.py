@@ -1,4 +1,4 @@
-"""Folders whose files are one source together: a file for each event of a run."""
+"""Files that are one source together: a file for each event of a run, or a table for each kind."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sag_research.errors import FormatError
 from sag_research.ingest._json import outline
 from sag_research.ingest._source import Source
 
-__all__ = ["V0_MEMBER", "is_repeated", "members_of"]
+__all__ = ["RUNS", "V0_MEMBER", "is_repeated", "members_of", "tables_at"]
 
 _SDK: Final = re.compile(r"event-\d+-.+\.json(?:\.(?:gz|zst))?", re.DOTALL)
 V0_MEMBER: Final = re.compile(r"(?P<number>\d{1,18})\.json(?:\.(?:gz|zst))?")
@@ -22,6 +22,9 @@ _V0_PAGES: Final = "event_cache"
 _ASKED: Final = 8
 """Files that are looked at to tell whether numbers are events; the first may be damaged."""
 _GLANCE: Final = 4 * 2**10
+RUNS: Final = "runs.parquet"
+"""The table that stands for those beside it."""
+_TABLES: Final = (RUNS, "steps.parquet", "calls.parquet")
 _ENVELOPE: Final = frozenset({"id", "timestamp", "source", "cause"})
 
 
@@ -51,6 +54,15 @@ def members_of(folder: Path, entries: Sequence[os.DirEntry[str]]) -> list[os.Dir
     if any(_is_event(folder / name) for _, name, _ in numbered[:_ASKED]):
         return [one for _, _, one in numbered]
     return []
+
+
+def tables_at(folder: Path) -> tuple[Path, ...]:
+    """Return the tables of runs, steps and calls in a folder; empty where one is missing."""
+    paths = tuple(folder / name for name in _TABLES)
+    try:
+        return paths if all(path.is_file() for path in paths) else ()
+    except OSError:
+        return ()
 
 
 def is_repeated(folder: Path) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from sag_research._text import repair
 from sag_research.errors import FormatError, UsageError
 from sag_research.ingest._account import Account
 from sag_research.ingest._apply import apply_labels
@@ -31,6 +32,7 @@ from sag_research.ingest._unchanged import Outside, Unchanged, outside_of
 from sag_research.ingest._walk import Found, find
 from sag_research.ingest.formats.native import trajectory_of
 from sag_research.ingest.plugins import Formats, available
+from sag_research.ingest.secrets import Redactor
 from sag_research.log import SQLiteEventStore, writing_runs
 
 __all__ = ["add", "ingest", "ingest_found"]
@@ -108,11 +110,24 @@ def ingest(
     with ExitStack() as held:
         own = None if store.path == ":memory:" else Path(store.path)
         found = list(opened(find(paths, own), held))
+        if redact:
+            found = _renamed(found)
         if labels is not None and not isinstance(labels, Labels):
             labels = read_labels(labels)
         rules = Rules(format, _HELD_BYTES, redact=redact)
         how = _How(rules, formats, jobs, recheck, progress)
         return _ingest(store, paths, found, labels, how)
+
+
+def _renamed(found: Iterable[Found]) -> list[Found]:
+    """Name files without secrets, in all that is written and said of them."""
+    redactor = Redactor()
+    return [
+        one._replace(
+            name=redactor.name(repair(one.name)), root=Path(redactor.name(repair(str(one.root))))
+        )
+        for one in found
+    ]
 
 
 def ingest_found(
@@ -155,7 +170,7 @@ def _ingest(
         every = {run_id for run_ids in runs.values() for run_id in run_ids}
         report.labels = apply_labels(store, labels, runs=every, paths=runs, sources=account.sources)
     else:
-        hint_at_labels(report)
+        hint_at_labels(report, account.sources)
     hint_at_formats(report, paths, account.folders)
     if rules.redact and report.duplicates:
         n = report.duplicates

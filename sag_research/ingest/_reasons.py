@@ -10,6 +10,7 @@ from typing import Final
 
 from sag_research._text import clip, repair
 from sag_research.errors import FormatError
+from sag_research.ingest._facts import SourceRead
 from sag_research.ingest._json import first_fault, loads, looks_like_json, outline
 from sag_research.ingest._labels import labels_in
 from sag_research.ingest._report import IngestReport
@@ -34,6 +35,9 @@ __all__ = [
 _SUFFIX: Final = re.compile(
     r".*\.(?:traj|traj\.json|jsonl|eval)(?:\.(?:gz|zst|zstd))?", re.IGNORECASE | re.DOTALL
 )
+_ENDS: Final = re.compile(r"(?:\.(?:md|json|gz|zst|zstd))+$")
+_TAKES_LABELS: Final = "aider"
+"""The format that reads the labels in a JSON of the same name itself."""
 _REASONS: Final = 3
 """Refused records that the reason of a source names; the notes name all."""
 _REASON: Final = 300
@@ -109,10 +113,15 @@ def other_format(asked: str, other: str) -> str:
     )
 
 
-def hint_at_labels(report: IngestReport) -> None:
-    """Say that there are labels beside the trajectories."""
-    reports = sum(reason == REPORT for _, reason in report.ignored)
-    if reports:
+def hint_at_labels(report: IngestReport, sources: Iterable[SourceRead] = ()) -> None:
+    """Say that there are labels beside the trajectories, and which of them a reader took."""
+    chats = {_ENDS.sub("", one.path) for one in sources if one.format == _TAKES_LABELS}
+    found = [_ENDS.sub("", path) in chats for path, reason in report.ignored if reason == REPORT]
+    taken = sum(found)
+    if taken:
+        what = "label was" if taken == 1 else "labels were"
+        report.notes.append(f"{taken} {what} taken from the JSON beside the chats")
+    if reports := len(found) - taken:
         what = "file looks like a label report" if reports == 1 else "files look like label reports"
         report.notes.append(f"{reports} {what}: pass --labels")
 

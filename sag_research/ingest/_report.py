@@ -17,6 +17,8 @@ __all__ = ["Contradiction", "IngestReport", "LabelReport"]
 
 _SHOWN: Final = 20
 _NAMED: Final = 5
+_ADVICE: Final = 400
+"""Characters of a line at most; what we say ourselves is shorter."""
 """Names of a kind in a one-line repr."""
 _COLUMNS: Final = ("labels", "applied", "unchanged", "unmatched", "contradictory", "ambiguous")
 
@@ -149,8 +151,12 @@ class LabelReport:
         }
 
     def __repr__(self) -> str:
-        named = "".join(f"; {title}: {_some(names, _NAMED)}" for title, names in self._exceptions())
-        return f"LabelReport({self._counts()}{named})"
+        return f"LabelReport({'; '.join(self.lines())})"
+
+    def lines(self) -> list[str]:
+        """Say what was recorded, and what was not, each kind on a line; advice is not cut."""
+        named = self._exceptions()
+        return [self._counts(), *(f"{title}: {_some(names, _NAMED)}" for title, names in named)]
 
     def _counts(self) -> str:
         known = ", ".join(f"{count} {name}" for name, count in sorted(self.outcomes.items()))
@@ -303,7 +309,7 @@ def _said(outcomes: Mapping[str, str]) -> str:
 
 def _some(names: Sequence[str], most: int) -> str:
     """Join names on one line; of many, the first and the number of the rest."""
-    shown = ", ".join(clip(visible(name), 160) for name in names[:most])
+    shown = ", ".join(clip(visible(name), _ADVICE) for name in names[:most])
     return shown + (f" and {len(names) - most} more" if len(names) > most else "")
 
 

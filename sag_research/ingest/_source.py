@@ -55,8 +55,9 @@ class Source:
     root : Path, optional
         That folder; the file's own folder by default.
     members : tuple of Path
-        If ``path`` is a folder, the files in it that are one source together, in order. The
-        source's content is theirs, each behind a line with its name.
+        If ``path`` is a folder, the files in it that are one source together, in order; if it is
+        a table of runs, that table and those beside it. The source's content is theirs, each
+        behind a line with its name.
 
     Notes
     -----

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from sag_research.errors import UsageError
-from sag_research.ingest._members import is_repeated, members_of
+from sag_research.ingest._members import RUNS, is_repeated, members_of, tables_at
 
 __all__ = ["Found", "find", "walk_folder"]
 
 LOG_NAME: Final = "log.sqlite"
 _WAREHOUSE: Final = "warehouse"
+_TABLE: Final = ".parquet"
 _SPECIAL: Final = ("/proc", "/sys", "/dev")
 """Where files are made by the system: reading them may wait for ever, or change something."""
 _SHARED: Final = "/dev/shm"  # noqa: S108
@@ -56,7 +57,8 @@ def find(paths: Iterable[str | os.PathLike[str]], own: Path | None = None) -> It
     Names that begin with a dot are left out while a folder is walked, and so are workspaces.
     Links to folders are followed, each folder once, so a loop of links ends. Files that hold one
     event each, ``event-<number>-<id>.json`` or ``events/<number>.json``, are one source together,
-    which has the name of their folder; pages in ``event_cache``, which repeat them, have a problem.
+    which has the name of their folder; ``steps.parquet`` and ``calls.parquet`` are one with the
+    ``runs.parquet`` beside them. Pages in ``event_cache``, which repeat them, have a problem.
     What is no regular file, or is in ``/proc``, ``/sys`` or ``/dev`` behind its links, has
     a problem.
     """
@@ -97,11 +99,23 @@ def _find(given: list[Path], own: Path | None) -> Iterator[Found]:
             found: Iterable[Found] = _walk(root, root, own, folders)
         else:
             found = [_look(path, path.name, path.parent.absolute(), named=True, linked=True)]
-        for one in found:
+        for one in _with_tables(found, given):
             key = Path(os.path.normpath(one.path.absolute()))
             if key not in seen:
                 seen.add(key)
                 yield one
+
+
+def _with_tables(found: Iterable[Found], given: list[Path]) -> Iterator[Found]:
+    """Put the tables of steps and calls to that of their runs, of which they are a part."""
+    for one in found:
+        tables = tables_at(one.path.parent) if one.path.suffix == _TABLE else ()
+        if one.path not in tables or one.problem:
+            yield one
+        elif one.path.name == RUNS:
+            yield one._replace(members=tables)
+        elif one.named and one.path.with_name(RUNS) not in given:
+            yield one
 
 
 def _walk(

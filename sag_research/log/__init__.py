@@ -31,7 +31,15 @@ from sag_research.log._prepared import (
     writing_runs,
 )
 from sag_research.log._reading import RawEvent, RawPage
-from sag_research.log._redact import Redaction, Redactions, ToRedact, redact_all
+from sag_research.log._redact import (
+    Redaction,
+    Redactions,
+    ToRedact,
+    empty_write_ahead_log,
+    loose_texts,
+    names_in_log,
+    redact_all,
+)
 from sag_research.log._store import Head, SQLiteEventStore
 from sag_research.log._verify import Problem, VerifyReport
 
@@ -42,8 +50,11 @@ __all__ = [  # noqa: RUF022
     "Redactions",
     "SQLiteEventStore",
     "VerifyReport",
+    "empty_write_ahead_log",
     "holder_of",
+    "loose_texts",
     "mend",
+    "names_in_log",
     # recorded calls
     "CALL_TYPES",
     "CallScope",

@@ -31,10 +31,16 @@ __all__ = ["write_cleaned"]
 
 Clean: TypeAlias = Callable[[str, dict[str, Any]], tuple[dict[str, Any], Mapping[bytes, bytes]]]
 """Gives a payload of a type as it is to be written, and what it refers to by digests."""
+_SAME: Final[Mapping[str, str]] = {}
 _UNREADABLE: Final = {"unreadable": "a text of it is missing or damaged"}
 
 
-def write_cleaned(source: SQLiteEventStore, target: SQLiteEventStore, clean: Clean) -> int:
+def write_cleaned(
+    source: SQLiteEventStore,
+    target: SQLiteEventStore,
+    clean: Clean,
+    ids: Mapping[str, str] = _SAME,
+) -> int:
     """Write all runs of a log into an empty one, each payload as it is given back.
 
     Digests are made anew, so they tell nothing of what a payload held before. Blobs that no
@@ -46,6 +52,8 @@ def write_cleaned(source: SQLiteEventStore, target: SQLiteEventStore, clean: Cle
         The source is read as it is at this moment; the target must hold no run.
     clean : callable
         ``clean(type, payload)`` gives the payload to write, and texts by their digests.
+    ids : mapping of str to str, optional
+        New ids of runs, by the old ones; payloads that name a run are for ``clean`` to change.
 
     Returns
     -------
@@ -55,7 +63,7 @@ def write_cleaned(source: SQLiteEventStore, target: SQLiteEventStore, clean: Cle
     with source._lock, translated(source.path), closing(snapshot(source)):
         instead = {(e.run_id, e.position): e.payload for e in _emptied(source)}
         with target.transaction(), translated(target.path):
-            copy = _Copy(source._db, target, clean, instead)
+            copy = _Copy(source._db, target, clean, instead, ids)
             for row in source._db.execute(RUNS).fetchall():
                 copy.take(StoredRun(*row))
             target._tips.clear()
@@ -78,7 +86,9 @@ class _Copy:
         target: SQLiteEventStore,
         clean: Clean,
         instead: Mapping[tuple[str, int], dict[str, Any]],
+        ids: Mapping[str, str],
     ) -> None:
+        self._ids = ids
         self._db, self._target, self._clean, self._instead = db, target, clean, instead
         self.events = 0
 
@@ -88,12 +98,12 @@ class _Copy:
         tip = Tip(run.number, 0, canonical.GENESIS, canonical.GENESIS)
         if run.parent is not None:
             query = "SELECT run, root, depth + 1 FROM runs WHERE uid = ?"
-            parent, root, depth = db.execute(query, (run.parent,)).fetchone()
+            parent, root, depth = db.execute(query, (self._id(run.parent),)).fetchone()
             digest, seal = chain_at(db, parent, run.fork_pos)
             tip = Tip(run.number, run.fork_pos, digest, seal)
         label = self._clean("run.label", {"label": run.label})[0]["label"]
         envelope = (label, run.attempt, run.source_id, run.created_ns)
-        row = (run.number, run.uid, parent, run.fork_pos, digest, root, depth)
+        row = (run.number, self._id(run.uid), parent, run.fork_pos, digest, root, depth)
         db.execute(PUT_RUN, (*row, *envelope))
         for rows in parts(self._db.execute(EVENTS, (run.number, 1, 2**62))):
             made = []
@@ -102,6 +112,9 @@ class _Copy:
                 tip = Tip(tip.run, made[-1][1], made[-1][7], made[-1][8])
             insert_rows(self._target, made)
             self.events += len(made)
+
+    def _id(self, uid: str) -> str:
+        return self._ids.get(uid, uid)
 
     def _row(self, run_id: str, tip: Tip, old: tuple[Any, ...]) -> tuple[Any, ...]:
         pos, type_, actor, cause, frame, ts_ns, started, seconds, body, _, _ = old

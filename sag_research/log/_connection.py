@@ -236,9 +236,10 @@ DAMAGED: Final = (
     " rebuild, or take over the runs that can be read by `sag merge -w NEW OLD`"
 )
 _FIXES: Final = {
-    "unable to open database file": "check that the file or its folder exists and may be written",
-    "attempt to write a readonly database": "check the rights of the file and its folder; "
-    "with read_only=True a log can be read, not written",
+    "unable to open database file": "check that its folder exists, and that the "
+    "folder may be entered and the file be read",
+    "attempt to write a readonly database": "here it can only be read: it was opened so, "
+    "or the right to write is missing (chmod u+rwX on its folder and on the files log.sqlite*)",
     "disk I/O error": "check that the path is a file and that its disk works and is not full",
     "database or disk is full": "free some space and try again; nothing was half-written",
 }
@@ -299,4 +300,7 @@ def _in_our_words(error: sqlite3.Error, path: str) -> StoreError:
         return StoreError(f"{path} is damaged", why=text, fix=DAMAGED)
     if "closed database" in text:
         return StoreError(f"{path} was closed", fix="open the store again")
+    if "unable to open" in text and Path(path).is_file() and not os.access(path, os.R_OK):
+        fix = f"give the right to read it: chmod u+r {path}"
+        return StoreError(f"{path} cannot be read", why="permissions", fix=fix)
     return StoreError(f"{path} could not be used", why=text, fix=_FIXES.get(text, ""))

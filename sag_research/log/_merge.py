@@ -140,6 +140,12 @@ def merge_log(store: SQLiteEventStore, other: SQLiteEventStore) -> MergedRuns:
     return found.report
 
 
+def _two_histories(here: Tip, there: Tip) -> str:
+    """Name two histories of one id by their digests, as the view ``runs`` shows them."""
+    told = [f"{tip.digest.hex()} of {tip.pos} events" for tip in (here, there)]
+    return f"a run of this id has another history here: {told[0]}; there: {told[1]}"
+
+
 def _is_one_file(store: SQLiteEventStore, other: SQLiteEventStore) -> bool:
     query = "PRAGMA database_list"
     files = [one._db.execute(query).fetchone()[2] for one in (store, other)]
@@ -194,7 +200,7 @@ class _Merge:
         shared = min(here.pos, there.pos)
         mine = _digest_at(self._store._db, here.run, shared)
         if mine != _digest_at(self._other, run.number, shared):
-            self._leave(self.report.conflicts, run, "a run of this id has another history here")
+            self._leave(self.report.conflicts, run, _two_histories(here, there))
         elif there.pos > here.pos:
             self._append(run, here, there)
             self.report.extended.append(run.uid)
@@ -253,7 +259,10 @@ class _Merge:
 
     def take_redactions(self) -> None:
         for told in list(redactions(self._other)):
-            if told.run_id in self._left or told.run_id == WORKSPACE_RUN:
+            if told.run_id in self._left:
+                continue
+            if told.run_id == WORKSPACE_RUN:
+                self._redact_facts(told.pos, told.position, told.reason)
                 continue
             here = tip_of(self._store._db, told.run_id)
             if here is None or here.pos < told.position:
@@ -273,6 +282,35 @@ class _Merge:
         (body,) = self._other.execute(query, (WORKSPACE_RUN, pos)).fetchone()
         redact(self._store, run_id, position, reason, said_instead(self._other, pos) or None)
         self._texts([body])
+
+    def _redact_facts(self, pos: int, position: int, reason: str) -> None:
+        """Empty, among what is said of runs here, what was emptied there: by its digest."""
+        there = tip_of(self._other, WORKSPACE_RUN)
+        here = tip_of(self._store._db, WORKSPACE_RUN)
+        rows = [] if there is None else self._other.execute(
+            EVENTS, (there.run, position, position)
+        ).fetchall()  # fmt: skip
+        if here is None or not rows:
+            return
+        type_, actor, digest = rows[0][1], rows[0][2], rows[0][9]
+        for row in self._store._db.execute(EVENTS, (here.run, 1, here.pos)).fetchall():
+            if row[8] is None or (row[1], row[2]) != (type_, actor):
+                continue
+            if digest in (row[9], self._as_told_there(row)):
+                self._redact(pos, WORKSPACE_RUN, row[0], reason)
+                self.report.redacted += 1
+
+    def _as_told_there(self, row: tuple[Any, ...]) -> bytes | None:
+        """Return the digest that a source's event had where it was taken over from."""
+        if row[1] != _SOURCE:
+            return None
+        try:
+            told = canonical.decode(row[8], lambda one: load_text(self._store._db, one) or b"")
+        except (ValueError, KeyError, msgspec.DecodeError):
+            return None
+        if told.pop("log", None) != self._log_id:
+            return None
+        return canonical.body_digest(canonical.encode(told)[0])
 
     def take_facts(self) -> None:
         there = tip_of(self._other, WORKSPACE_RUN)

@@ -23,7 +23,10 @@ __all__ = [
     "Redaction",
     "Redactions",
     "ToRedact",
+    "empty_write_ahead_log",
     "load_text",
+    "loose_texts",
+    "names_in_log",
     "reached",
     "redact",
     "redact_all",
@@ -52,11 +55,15 @@ class Redaction(msgspec.Struct, frozen=True):
         Number of texts that only the redacted event referred to: they are gone.
     kept : int
         Number of texts that other events hold too: they stay, there and in the file.
+    busy : bool
+        Somebody reads the log at this moment, so that the write-ahead log beside it still holds
+        what was taken out.
     """
 
     event: Event
     removed: int
     kept: int
+    busy: bool = False
 
 
 class ToRedact(NamedTuple):
@@ -74,6 +81,7 @@ class Redactions(msgspec.Struct, frozen=True):
     events: tuple[Event, ...]
     removed: int
     kept: int
+    busy: bool = False
 
 
 def redact(
@@ -85,7 +93,7 @@ def redact(
 ) -> Redaction:
     """Empty an event's body, and say so on the workspace's run."""
     done = redact_all(store, [ToRedact(run_id, position, reason, replacement)])
-    return Redaction(done.events[0], done.removed, done.kept)
+    return Redaction(done.events[0], done.removed, done.kept, done.busy)
 
 
 def redact_all(
@@ -124,8 +132,7 @@ def redact_all(
         ]
         # a replacement may need again what the body held beside a secret
         removed = sum(load_text(store._db, digest) is None for digest in gone)
-    _empty_write_ahead_log(store)
-    return Redactions(tuple(events), removed, len(kept))
+    return Redactions(tuple(events), removed, len(kept), not empty_write_ahead_log(store))
 
 
 def _redactable(db: sqlite3.Connection, run_id: str, position: int) -> tuple[str, int, bytes]:
@@ -159,13 +166,38 @@ def tell_redacted(
     return store.append(Event(run_id=WORKSPACE_RUN, type=REDACTED, actor="log", payload=payload))
 
 
-def _empty_write_ahead_log(store: SQLiteEventStore) -> None:
-    """Leave no older state of a page in the file beside the log; waits for nobody."""
+def empty_write_ahead_log(store: SQLiteEventStore) -> bool:
+    """Leave no older state of a page in the file beside the log; waits for nobody.
+
+    Returns
+    -------
+    bool
+        False where somebody reads the log, and the file stays as it is. Inside a transaction
+        nothing is done; True then.
+    """
     with store._lock, translated(store.path):
-        if not store._depth:
-            store._db.execute("PRAGMA busy_timeout=0")
-            store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            store._db.execute(f"PRAGMA busy_timeout={round(store._timeout * 1_000)}")
+        if store._depth:
+            return True
+        store._db.execute("PRAGMA busy_timeout=0")
+        (busy, *_) = store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        store._db.execute(f"PRAGMA busy_timeout={round(store._timeout * 1_000)}")
+    return not busy
+
+
+def names_in_log(store: SQLiteEventStore) -> list[str]:
+    """Return all types, actors and frames that a log knows."""
+    with store._lock, translated(store.path):
+        return [name for (name,) in store._db.execute("SELECT name FROM names ORDER BY id")]
+
+
+def loose_texts(store: SQLiteEventStore) -> Iterator[bytes]:
+    """Give the texts in a log that no event refers to."""
+    with store._lock, translated(store.path):
+        every = {row[0] for row in store._db.execute("SELECT digest FROM blobs")}
+        for found in reached(store._db, _others(store._db, ())) if every else ():
+            every -= found
+        texts = [load_text(store._db, digest) for digest in sorted(every)]
+    yield from (text for text in texts if text)
 
 
 class _Told(NamedTuple):

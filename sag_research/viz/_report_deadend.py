@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
@@ -201,6 +201,7 @@ def deadend_report(
     alpha: float = 0.05,
     seed: int = 0,
     run: str | None = None,
+    told: Callable[[str], None] = lambda name: None,
 ) -> DeadEndReport:
     """Backtest models, set an alarm, and say where one failed run was lost.
 
@@ -217,6 +218,8 @@ def deadend_report(
         Share of successful runs that the alarm may stop.
     run : str, optional
         Id of the run to look at; default: the failed run whose risk rose most.
+    told : callable, optional
+        Is given the name of each model before it is judged: minutes may pass.
 
     Raises
     ------
@@ -226,7 +229,8 @@ def deadend_report(
     from sag_research.deadend import Alarm, backtest, locate
 
     tested = backtest(prefixes, models, folds=folds, repeats=repeats, alpha=alpha, seed=seed,
-                      baselines=baselines)  # fmt: skip
+                      baselines=baselines, told=told)  # fmt: skip
+    told("alarm")
     first = next(iter(tested.judged.values())).model
     risk = fresh(first, seed).fit(prefixes)
     alarm, why = None, ""
@@ -317,7 +321,7 @@ def _model_lines(tested: Backtest) -> list[str]:
         (row for row in rows.values() if not (math.isnan(row["auroc"]) or _is_own(row))),
         key=lambda row: -row["auroc"],
     )
-    titles = [f"Best of {len(scored)} models", "Next"]
+    titles = [f"Best AUROC of {len(scored)} models and baselines", "Next"]
     lines = [f"{title}: {_scored(row)}." for title, row in zip(titles, scored, strict=False)]
     if first not in {row["model"] for row in scored[:2]}:
         lines.append(f"Asked for: {_scored(rows[first])}.")

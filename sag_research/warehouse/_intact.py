@@ -23,14 +23,22 @@ __all__ = ["DamagedSegment", "damaged", "look_at", "read_segment"]
 LOOKED_AT_BYTES: Final = 64 * 2**20
 """As much is read through when a warehouse is opened: more would be felt."""
 _THREADS: Final = 4
+NO_RIGHT: Final = "permissions; give the right to read it: chmod -R u+rX on the warehouse's folder"
 
 
 class DamagedSegment(WarehouseError):
-    """A file of the warehouse is missing or damaged; a rebuild mends it."""
+    """A file of the warehouse is missing, damaged or not to be read.
+
+    A rebuild mends it; of one that may not be read, the right to read it does.
+    """
 
     def __init__(self, file: str, why: str) -> None:
-        what = f"{file} of the warehouse is missing or damaged"
-        super().__init__(what, why=why, fix="run `sag rebuild`")
+        what, fix = f"{file} of the warehouse is missing or damaged", "run `sag rebuild`"
+        cause = why
+        if why.startswith(NO_RIGHT):  # nothing is wrong with the file
+            what = f"{file} of the warehouse cannot be read"
+            cause, _, fix = NO_RIGHT.partition("; ")
+        super().__init__(what, why=cause, fix=fix)
         self.args = (file, why)
 
 
@@ -81,6 +89,8 @@ def read_segment(folder: Path, segment: Segment) -> pa.Table:
         if digest_of(data) != _digest_in(segment.file):
             raise DamagedSegment(segment.file, "its bytes have changed")
         return pq.read_table(pa.BufferReader(data), schema=SCHEMAS[segment.table])
+    except PermissionError as error:
+        raise DamagedSegment(segment.file, NO_RIGHT) from error
     except (OSError, pa.ArrowException) as error:
         raise DamagedSegment(segment.file, str(error)) from error
 
@@ -88,6 +98,8 @@ def read_segment(folder: Path, segment: Segment) -> pa.Table:
 def _fault(folder: Path, segment: Segment) -> str:
     try:
         data = (folder / segment.file).read_bytes()
+    except PermissionError:
+        return NO_RIGHT
     except OSError as error:
         return error.strerror or str(error)
     return "" if digest_of(data) == _digest_in(segment.file) else "its bytes have changed"
@@ -96,6 +108,8 @@ def _fault(folder: Path, segment: Segment) -> str:
 def _size_fault(folder: Path, segment: Segment) -> str:
     try:
         size = (folder / segment.file).stat().st_size
+    except PermissionError:
+        return NO_RIGHT
     except OSError as error:
         return error.strerror or str(error)
     return "" if size == segment.bytes else f"it has {size} bytes and had {segment.bytes}"

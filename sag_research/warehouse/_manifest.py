@@ -31,7 +31,7 @@ _NAMED: Final = re.compile(r"([a-z_]+)-(\d{5,})-([0-9a-f]{16})\.parquet")
 
 
 class DamagedManifest(WarehouseError):
-    """The manifest cannot be decoded; a rebuild replaces it."""
+    """The manifest cannot be read or decoded; a rebuild replaces it."""
 
 
 class _Version(msgspec.Struct, frozen=True):
@@ -101,6 +101,10 @@ def read_manifest(folder: Path) -> Manifest:
         data = (folder / NAME).read_bytes()
     except FileNotFoundError:
         return Manifest()
+    except PermissionError as error:
+        fix = f"give the right to read it: chmod u+r {folder / NAME}"
+        why = "permissions"
+        raise DamagedManifest(f"{folder / NAME} cannot be read", why=why, fix=fix) from error
     except OSError as error:
         raise _damaged(folder, error.strerror or str(error)) from error
     try:

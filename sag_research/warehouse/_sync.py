@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sag_research._text import atomic_write
-from sag_research.errors import WarehouseError
+from sag_research.errors import WarehouseError, WriteError
 from sag_research.extract import EntityExtractor
 from sag_research.log import RawPage, SQLiteEventStore, holder_of
 from sag_research.model import Event
@@ -61,7 +61,8 @@ _SEARCHED_STEPS: Final = 10_000
 _SEARCHED_CHARACTERS: Final = 16 * 2**20
 GRACE_SECONDS: Final = 600.0
 LOCK: Final = "lock.sqlite"
-_ROOM: Final = "free some space, or make it writable; the log holds everything"
+_KEPT: Final = "the log holds everything"
+_ROOM: Final = f"free some space, or make it writable; {_KEPT}"
 
 
 class SyncReport(msgspec.Struct, frozen=True):
@@ -343,9 +344,14 @@ def _written(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         yield
+    except WriteError as error:
+        told = f"{folder} could not be written"
+        raise WarehouseError(told, why=error.why, fix=f"{error.fix}; {_KEPT}") from error
     except OSError as error:
         why = ": ".join(map(str, filter(None, (error.strerror or str(error), error.filename))))
-        raise WarehouseError(f"{folder} could not be written", why=why, fix=_ROOM) from error
+        rights = f"give the right to write: chmod u+rwX {folder}; {_KEPT}"
+        fix = rights if isinstance(error, PermissionError) else _ROOM
+        raise WarehouseError(f"{folder} could not be written", why=why, fix=fix) from error
 
 
 @contextmanager
@@ -379,5 +385,5 @@ def _no_lock(folder: Path, error: sqlite3.Error) -> WarehouseError:
         sqlite3.SQLITE_NOTADB: f"remove {folder / LOCK}, which holds nothing",
         sqlite3.SQLITE_FULL: _ROOM,
         sqlite3.SQLITE_IOERR: _ROOM,
-    }.get(error.sqlite_errorcode & 0xFF, "check that the folder may be written")
+    }.get(error.sqlite_errorcode & 0xFF, f"give the right to write: chmod u+rwX {folder}")
     return WarehouseError(f"{folder} cannot be locked", why=str(error), fix=fix)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-import tomllib
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
@@ -19,10 +18,11 @@ from sag_research.errors import QueryError, StoreError, UsageError, WarehouseErr
 from sag_research.extract import EntityExtractor
 from sag_research.log import SQLiteEventStore
 from sag_research.model import Event
-from sag_research.warehouse._intact import DamagedSegment, damaged, look_at
+from sag_research.warehouse._intact import NO_RIGHT, DamagedSegment, damaged, look_at
 from sag_research.warehouse._manifest import DamagedManifest, Manifest, read_manifest
 from sag_research.warehouse._project import Projector, chunked
 from sag_research.warehouse._redacted import project_again, stale_events
+from sag_research.warehouse._refused import first_lines, meanings, query_error
 from sag_research.warehouse._result import QueryResult
 from sag_research.warehouse._sync import SyncReport, fits, lock_holder, sync
 from sag_research.warehouse._tables import SCHEMAS
@@ -194,6 +194,10 @@ class Warehouse:
             stat = (self.folder / "manifest.json").stat()
         except FileNotFoundError:
             return None
+        except PermissionError as error:
+            fix = f"give the right to enter and read it: chmod u+rwX {self.folder}"
+            why = "permissions"
+            raise WarehouseError(f"{self.folder} cannot be read", why=why, fix=fix) from error
         return stat.st_mtime_ns, stat.st_ino, stat.st_size
 
     def _forget(self) -> None:
@@ -314,8 +318,8 @@ class Warehouse:
         if self.folder is not None and not isinstance(error, _ABOUT_THE_QUERY):
             for file, fault in damaged(self.folder, self._manifest.segments):
                 self._forget()
-                return DamagedSegment(file, f"{fault}: {_first_lines(error)}")
-        return _query_error(error)
+                return DamagedSegment(file, f"{fault}: {first_lines(error)}")
+        return query_error(error, VIEWS)
 
     def _run(self, query: str, parameters: _Parameters) -> QueryResult:
         self._refresh()  # costs nothing unless files were replaced since
@@ -342,7 +346,10 @@ class Warehouse:
         folder = self.folder
         if folder is None:
             return False
-        return not all((folder / segment.file).exists() for segment in self._manifest.segments)
+        try:
+            return not all((folder / segment.file).exists() for segment in self._manifest.segments)
+        except PermissionError:  # what may not be seen may well be there
+            return False
 
     def _tail_is_long(self) -> bool:
         """Tell whether a tail should go to segments before it is held in memory."""
@@ -376,18 +383,17 @@ class Warehouse:
         UsageError
             If there is no such view.
         """
-        text = files("sag_research.warehouse").joinpath("schema.toml").read_text(encoding="utf-8")
-        meanings = tomllib.loads(text)
+        known = meanings()
         if view is not None and view not in VIEWS:
             raise UsageError(f"no view {view!r}", fix="the views are " + ", ".join(VIEWS))
         rows = []
         for name in VIEWS if view is None else (view,):
-            about = meanings["steps"] | meanings[name] if name == "steps_all" else meanings[name]
+            about = known["steps"] | known[name] if name == "steps_all" else known[name]
             rows.append((name, "", "VIEW", about[""]))
             described = self.sql(f"SELECT column_name, column_type FROM (DESCRIBE {name})").rows()  # noqa: S608
             rows += [(name, column, type_, about.get(column, "")) for column, type_ in described]
         if view is None:
-            rows += [("", name, "MACRO", text) for name, text in meanings["functions"].items()]
+            rows += [("", name, "MACRO", text) for name, text in known["functions"].items()]
         columns = ("view", "column", "type", "meaning")
         return QueryResult(
             pa.table({n: list(c) for n, c in zip(columns, zip(*rows, strict=True), strict=True)})
@@ -420,7 +426,8 @@ class Warehouse:
         try:
             manifest = self._usable_manifest()
         except DamagedManifest as error:
-            return [("manifest.json", error.why)]
+            denied = error.why == "permissions"
+            return [("manifest.json", NO_RIGHT if denied else error.why)]
         return list(damaged(self.folder, manifest.segments))
 
     def rebuild(self) -> SyncReport:
@@ -451,12 +458,15 @@ class Warehouse:
         target = Path(fspath(path))
         if target.exists():
             raise UsageError(f"{target} exists", fix="choose another name or remove it")
+        if not target.absolute().parent.is_dir():
+            fix = "make the folder first, or check the path"
+            raise UsageError(f"{target} cannot be written", why="it has no folder", fix=fix)
         with self._lock:
             try:
                 self._again_if_lost(lambda: self._export(target))
             except duckdb.Error as error:
                 fix = "free some space, or choose a place that may be written"
-                why = _first_lines(error)
+                why = first_lines(error)
                 raise UsageError(f"{target} cannot be written", why=why, fix=fix) from error
         return target
 
@@ -507,18 +517,9 @@ def _file(path: Path) -> str:
     return _quoted(re.sub(r"[*?[]", r"[\g<0>]", path.as_posix()))
 
 
-def _first_lines(error: duckdb.Error) -> str:
-    return " ".join([line for line in str(error).splitlines() if line.strip()][:2])
-
-
-def _query_error(error: duckdb.Error) -> QueryError:
-    fix = "the views are " + ", ".join(VIEWS)
-    return QueryError("DuckDB refused the query", why=_first_lines(error), fix=fix)
-
-
 def _damaged(error: duckdb.Error) -> WarehouseError:
     return WarehouseError(
         "a file of the warehouse is missing or damaged",
-        why=_first_lines(error),
+        why=first_lines(error),
         fix="run `sag rebuild`",
     )

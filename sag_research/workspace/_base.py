@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from os import PathLike, fspath
 from pathlib import Path
 from types import TracebackType
@@ -38,8 +39,9 @@ class Base:
         else:
             log, folder = str(self.path / "log.sqlite"), self.path / "warehouse"
             aliases = self.path / "aliases.toml"
-            self._make_folder(self.path, create)
-            _refuse_if_log_is_gone(self.path)
+            with _entered(self.path):
+                self._make_folder(self.path, create)
+                _refuse_if_log_is_gone(self.path)
         frozen = self.path is not None and not os.access(self.path, os.W_OK)
         self.store = SQLiteEventStore(log, read_only=frozen)
         extractor = EntityExtractor(aliases=aliases if aliases and aliases.exists() else None)
@@ -56,7 +58,8 @@ class Base:
             path.mkdir(parents=True, exist_ok=True)
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
-            raise StoreError(f"{path!s} cannot be a workspace", why=why) from error
+            fix = "name a folder, or a new one in a folder where you may write"
+            raise StoreError(f"{path!s} cannot be a workspace", why=why, fix=fix) from error
 
     def __enter__(self) -> Self:
         return self
@@ -146,6 +149,19 @@ class Base:
     def export_duckdb(self, path: str | PathLike[str]) -> Path:
         """Write a plain ``.duckdb`` file for other programs; see :class:`Warehouse`."""
         return self.warehouse.export_duckdb(path)
+
+
+@contextmanager
+def _entered(path: Path) -> Iterator[None]:
+    """Say whose rights are missing where a workspace cannot even be looked at."""
+    try:
+        yield
+    except PermissionError as error:
+        raise StoreError(
+            f"{path} cannot be read",
+            why=f"permissions: {error.filename}",
+            fix=f"give the right to enter and read it: chmod -R u+rwX {path}",
+        ) from error
 
 
 def _refuse_if_log_is_gone(path: Path) -> None:

@@ -113,8 +113,13 @@ class Branching(Base):
             return self.store.verify(self.resolve(run))
         report = self.store.verify()
         bad = [
-            Problem("(warehouse)", 0, f"{file}: {fault}; run `sag rebuild`")
+            Problem("(warehouse)", 0, f"{file}: {fault}{_mended(fault)}")
             for file, fault in self.warehouse.faults()
         ]
         problems = (*report.problems, *bad)
         return VerifyReport(report.ok and not bad, report.runs, problems, report.redacted)
+
+
+def _mended(fault: str) -> str:
+    """Say what mends a file; one that may not be read says itself which right it needs."""
+    return "" if "chmod" in fault else "; run `sag rebuild`"

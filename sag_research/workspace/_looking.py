@@ -46,12 +46,15 @@ class Looking(Base):
     def runs(
         self, where: str = "true", parameters: Sequence[Any] | Mapping[str, Any] | None = None
     ) -> pd.DataFrame:
-        """Return the view ``runs`` as a DataFrame, one row a run.
+        """Return the view ``runs`` as a DataFrame, one row a run, hidden ones among them.
+
+        Copies and runs hidden by hand have ``hidden`` set. Statistics of this package leave them
+        out; a count of these rows does not, so count over ``ws.runs("NOT hidden")``.
 
         Parameters
         ----------
         where : str
-            An SQL condition, e.g. ``"model = ?"``.
+            An SQL condition, e.g. ``"model = ? AND NOT hidden"``.
         parameters : sequence or mapping, optional
             Values for the condition.
         """
@@ -188,19 +191,28 @@ class Looking(Base):
         )
 
     def info(self) -> dict[str, Any]:
-        """Return what the workspace holds, and how much room it takes on disk, in bytes."""
+        """Return what the workspace holds, and how much room it takes on disk, in bytes.
+
+        Returns
+        -------
+        dict
+            ``path``; ``counts``, of which runs, tasks and steps leave hidden runs out, their
+            number is ``hidden``, and the rest is of the whole log; ``outcomes``, of the runs that
+            are not hidden, so that they add up to ``counts["runs"]``; ``digest``; ``bytes``.
+        """
         queries = {
-            "runs": "SELECT count(*) FROM runs",
-            "tasks": "SELECT count(DISTINCT task_id) FROM runs",
-            "steps": "SELECT count(*) FROM steps WHERE NOT inherited",
+            "runs": "SELECT count(*) FROM runs WHERE NOT hidden",
+            "hidden": "SELECT count(*) FROM runs WHERE hidden",
+            "tasks": "SELECT count(DISTINCT task_id) FROM runs WHERE NOT hidden",
+            "steps": "SELECT count(*) FROM steps JOIN runs USING (run_id)"
+            " WHERE NOT inherited AND NOT hidden",
             "events": "SELECT count(*) FROM events",
             "entities": "SELECT count(*) FROM entities",
             "mentions": "SELECT count(*) FROM mentions",
             "sources": "SELECT count(*) FROM sources",
-            "hidden": "SELECT count(*) FROM runs WHERE hidden",
         }
         counts = {name: int(self.sql(query).rows()[0][0]) for name, query in queries.items()}
-        outcomes = "SELECT outcome, count(*) FROM runs GROUP BY 1 ORDER BY 1"
+        outcomes = "SELECT outcome, count(*) FROM runs WHERE NOT hidden GROUP BY 1 ORDER BY 1"
         return {
             "path": None if self.path is None else str(self.path),
             "counts": counts,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Self
 
 from sag_research.errors import UsageError
-from sag_research.ingest.secrets import LogRedaction, redact_log, redacted_copy
+from sag_research.ingest.secrets import LogRedaction, redact_log, redact_text, redacted_copy
 from sag_research.workspace._base import Base
 
 __all__ = ["Redacting"]
@@ -46,7 +45,8 @@ class Redacting(Base):
     def redacted_copy(self, path: str | PathLike[str] | None = None) -> Self:
         """Write this workspace once more without its secrets, to export from it or to give away.
 
-        Runs, positions, forks, labels and clocks are the same. Digests are new: the old ones would
+        Runs, positions, forks, labels and clocks are the same. A run whose id holds a secret has
+        another id, and what refers to it follows. Digests are new: the old ones would
         let who has the rest of a text test guesses of a short password.
 
         Parameters
@@ -79,7 +79,8 @@ class Redacting(Base):
             raise UsageError(f"{place} exists", fix="name a folder that does not")
         place.mkdir(parents=True)
         if self.path is not None and (aliases := self.path / "aliases.toml").exists():
-            shutil.copyfile(aliases, place / "aliases.toml")  # names are found as here
+            text = redact_text(aliases.read_text(encoding="utf-8"))
+            (place / "aliases.toml").write_text(text, encoding="utf-8")  # names are found as here
         copy = type(self)(place)
         copy._folder = folder
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -90,16 +91,36 @@ def test_ingest_with_redact(place: Path) -> None:
 def test_scan_takes_secrets_out_of_a_log(place: Path) -> None:
     assert sag("ingest", "runs.jsonl", cwd=place).returncode == 0
     assert has(place / "sag-workspace", KEY, PASSWORD)
-    assert sag("scan", cwd=place).returncode == 3
+    look = sag("scan", cwd=place)
+    assert look.returncode == 3
+    assert "nothing was changed" in look.stdout
+    assert "made up for tests" in look.stdout
+    assert "LogRedaction" not in look.stdout
     done = sag("scan", "--redact", cwd=place)
     assert done.returncode == 0, done.stderr
     assert "2 events redacted" in done.stdout
     assert has(place / "sag-workspace", KEY, PASSWORD) == []
+    again = sag("scan", "--redact", cwd=place)
+    assert again.returncode == 0
+    assert "nothing to redact" in again.stdout
     verified = sag_json("verify", cwd=place)
     assert verified["ok"]
     assert verified["redacted"] == 2
     steps = sag_json("sql", "SELECT action, flags FROM steps ORDER BY step", cwd=place)
     assert "[secret:github-token:" in json.dumps(steps)
+
+
+def test_an_open_reader_is_told_of(place: Path) -> None:
+    assert sag("ingest", "runs.jsonl", cwd=place).returncode == 0
+    reader = sqlite3.connect(place / "sag-workspace" / "log.sqlite", isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM events").fetchone()
+    done = sag("scan", "--redact", cwd=place)
+    reader.close()
+    assert done.returncode == 3
+    assert "log.sqlite-wal still holds" in done.stdout
+    assert sag("scan", "--redact", cwd=place).returncode == 0
+    assert has(place / "sag-workspace", KEY, PASSWORD) == []
 
 
 @pytest.mark.parametrize("name", EXPORTS)

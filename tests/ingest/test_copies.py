@@ -7,6 +7,7 @@ import pytest
 
 import sag_research as sag
 from sag_research.ingest import apply_labels, ingest, read_labels
+from tests.ingest.formats import spans_make as make
 from tests.ingest.make import swe_file, swe_step, write
 
 CALLS = [
@@ -298,3 +299,25 @@ def test_real_rows_that_were_made_of_runs_are_found(ws, real_data):
         one.partition("~")[0] for one in pairs.copy_of
     )
     assert len(pairs) == 2
+
+
+def said_in_a_trace(text, trace="f" * 32):
+    talk = make.llm([make.ASKED], {"content": text})
+    return make.span(1, "chat", talk, trace=trace)
+
+
+def test_a_trace_in_two_files_is_counted_once(ws, tmp_path):
+    write(tmp_path / "a.json", make.otlp(said_in_a_trace("Hi.")))
+    write(tmp_path / "b.jsonl", make.lines(make.sdk_python(said_in_a_trace("Hi."))))
+    write(tmp_path / "c.json", make.otlp(said_in_a_trace("Hi.", "e" * 32)))
+    ws.ingest(tmp_path)
+    assert len(hidden(ws)) == 1
+    (reason,) = ws.sql("SELECT hidden_reason FROM runs WHERE hidden").rows()[0]
+    assert reason.startswith("the same trace as")
+
+
+def test_parts_of_a_trace_in_two_files_are_no_copies(ws, tmp_path):
+    write(tmp_path / "a.json", make.otlp(said_in_a_trace("Hi.")))
+    write(tmp_path / "b.json", make.otlp(said_in_a_trace("Ho.")))
+    ws.ingest(tmp_path)
+    assert hidden(ws) == {}

@@ -110,4 +110,20 @@ def test_depth_is_bounded():
     value: object = "deep"
     for _ in range(900):
         value = [value]
-    assert "nested too deeply" in str(clean(value, "x", {}))
+    spoilt: dict[str, str] = {}
+    assert "nested too deeply" in str(clean(value, "x", spoilt))
+    ((path, original),) = spoilt.items()
+    assert path == "x" + "[0]" * 60
+    assert original == "[" * 840 + '"deep"' + "]" * 840
+
+
+def test_what_is_cut_off_is_kept_as_json():
+    deep: object = {"a": [1, True, None, 1.5, "half \ud835", {}], "b": [], "c": {"d": 2**70}}
+    value = deep
+    for _ in range(60):
+        value = [value]
+    spoilt: dict[str, str] = {}
+    clean(value, "x", spoilt)
+    (original,) = spoilt.values()
+    assert json.loads(original) == deep
+    assert original == json.dumps(deep, ensure_ascii=False)

@@ -408,7 +408,7 @@ def test_the_report_shows_itself(store, tmp_path):
         "copies": [],
         "labels": None,
         "notes": [],
-            "redacted": {},
+        "redacted": {},
     }
     assert list(report.table_["status"]) == ["rejected", "duplicate"]
 

@@ -194,7 +194,7 @@ def test_a_reader_does_not_write(tmp_path: Path) -> None:
             lambda: store.fork("r"),
             lambda: store.put_blob(b"x"),
         ):
-            with pytest.raises(StoreError, match="read_only"):
+            with pytest.raises(StoreError, match="can only be read"):
                 attempt()
         assert [run.run_id for run in store.runs()] == ["r"]
         assert store.verify().ok

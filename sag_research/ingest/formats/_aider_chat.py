@@ -11,9 +11,7 @@ from sag_research.model import Call, Step, Usage
 
 __all__ = ["START", "Session", "sessions_in"]
 
-START: Final = re.compile(
-    r"# aider chat started at (?P<when>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)[ \t\r]*"
-)
+START: Final = re.compile(r"# aider chat started at (?P<when>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)\r?")
 """The line that begins a session; aider gives the local time without its zone."""
 _USER, _TOOL, _MODEL = "user", "tool", "model"
 _USER_LINE: Final = re.compile(r"####(?: (?P<text>.*?))?  \r?", re.DOTALL)
@@ -93,17 +91,33 @@ def _lines(part: _Part) -> list[str]:
 
 def sessions_in(text: str) -> Iterator[Session]:
     """Yield the sessions of a chat history, in order; what stands before the first is none."""
-    number, when, lines = 0, None, list[str]()
-    for line in text.split("\n"):
-        if found := START.fullmatch(line):
-            if when is not None:
-                yield Session(number, when, tuple(_parts(lines)))
-                number += 1
-            when, lines = found["when"], []
-        else:
-            lines.append(line)
+    number, when, begun = 0, None, 0
+    every = text.split("\n")
+    for place, line in _headings(every):
+        if when is not None:
+            yield Session(number, when, tuple(_parts(every[begun:place])))
+            number += 1
+        when, begun = line, place + 1
     if when is not None:
-        yield Session(number, when, tuple(_parts(lines)))
+        yield Session(number, when, tuple(_parts(every[begun:])))
+
+
+def _headings(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Yield where sessions begin, and when.
+
+    A model can write such a line, too. aider's stands behind an empty line, and before what the
+    console says, unless nothing came of the session.
+    """
+    is_first = True
+    for place, line in enumerate(lines):
+        found = START.fullmatch(line)
+        if found is None:
+            continue
+        behind = next(filter(str.strip, map(lines.__getitem__, range(place + 1, len(lines)))), None)
+        is_own = behind is None or _TOOL_LINE.fullmatch(behind) or START.fullmatch(behind)
+        if is_first or (is_own and not lines[place - 1].strip()):
+            yield place, found["when"]
+            is_first = False
 
 
 def _parts(lines: Sequence[str]) -> Iterator[_Part]:

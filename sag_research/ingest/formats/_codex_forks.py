@@ -17,6 +17,7 @@ from sag_research.ingest.formats._cli_turns import seconds_of
 from sag_research.ingest.formats._codex_lines import (
     Line,
     Rollout,
+    forked_from,
     minted,
     parent_of,
     read_rollouts,
@@ -45,7 +46,7 @@ def first_own(rollout: Rollout, path: Path) -> int:
     path : Path
         Its file.
     """
-    if not rollout.ancestors and not shared.word(rollout.meta.get("forked_from_id")):
+    if not rollout.ancestors and not forked_from(rollout.meta):
         return 0
     began = minted(rollout.name) or seconds_of(rollout.meta.get("timestamp"))
     turns = [minted(shared.word(line.body.get("turn_id"))) for line in rollout.lines]
@@ -68,7 +69,7 @@ def _behind_burst(lines: list[Line]) -> int:
 
 
 def _compared(rollout: Rollout, path: Path) -> int | None:
-    forked = shared.word(rollout.meta.get("forked_from_id"))
+    forked = forked_from(rollout.meta)
     for name in filter(None, (forked, parent_of(rollout.meta), *rollout.ancestors)):
         place = file_of(name, path)
         said = None if place is None else _said(place, *_changed(place))

@@ -20,6 +20,7 @@ __all__ = [
     "BARE",
     "Line",
     "Rollout",
+    "forked_from",
     "is_document",
     "is_injected",
     "minted",
@@ -99,15 +100,17 @@ class Rollout:
         name = _name(line.body)
         if name is not None and name != self.name:
             self.ancestors[name] = None
-        self._known.update(filter(None, (name, parent_of(line.body), _forked(line.body))))
+        self._known.update(filter(None, (name, parent_of(line.body), forked_from(line.body))))
 
 
 def _name(meta: dict[str, Any]) -> str | None:
     return shared.word(meta.get("id")) or shared.word(meta.get("session_id"))
 
 
-def _forked(meta: dict[str, Any]) -> str | None:
-    return shared.word(meta.get("forked_from_id"))
+def forked_from(meta: dict[str, Any]) -> str | None:
+    """Return the session that this one left; one that names itself is no fork."""
+    found = shared.word(meta.get("forked_from_id"))
+    return None if found == _name(meta) else found
 
 
 def parent_of(meta: dict[str, Any]) -> str | None:

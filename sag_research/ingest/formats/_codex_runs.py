@@ -17,7 +17,13 @@ from sag_research.ingest._source import Source
 from sag_research.ingest.formats import _shared as shared
 from sag_research.ingest.formats._cli_turns import filled
 from sag_research.ingest.formats._codex_forks import file_of, first_own
-from sag_research.ingest.formats._codex_lines import Line, Rollout, parent_of, read_rollouts
+from sag_research.ingest.formats._codex_lines import (
+    Line,
+    Rollout,
+    forked_from,
+    parent_of,
+    read_rollouts,
+)
 from sag_research.ingest.formats._codex_turns import Conversation, Facts, facts_of, prompt_in
 from sag_research.ingest.formats._openhands_turns import mapping
 from sag_research.ingest.formats._tree import branches
@@ -120,7 +126,7 @@ class _Run(NamedTuple):
             "source": _type(meta.get("source")),
             "commit": git.get("commit_hash"),
             "branch": git.get("branch"),
-            "forked_from": shared.word(meta.get("forked_from_id")),
+            "forked_from": forked_from(meta),
             "parent_session": parent_of(meta),
             "models": models if len(models) > 1 else None,
             "preamble": talk.preamble,

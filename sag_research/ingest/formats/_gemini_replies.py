@@ -8,8 +8,8 @@ from typing import Any
 from sag_research.errors import FormatError
 from sag_research.ingest._source import Source
 from sag_research.ingest.formats import _shared as shared
-from sag_research.ingest.formats._cli_turns import call_of, filled, objects, total_of
-from sag_research.ingest.formats._gemini_turns import parts_of
+from sag_research.ingest.formats._cli_turns import call_of, filled, objects
+from sag_research.ingest.formats._gemini_turns import parts_of, with_more
 from sag_research.ingest.formats._openhands_turns import Turns, mapping
 from sag_research.model import Trajectory, Usage
 
@@ -50,6 +50,6 @@ def replies(source: Source, notes: list[str]) -> Iterator[Trajectory]:
 
 
 def _usage(used: dict[str, Any]) -> Usage | None:
-    prompt = total_of(used.get("promptTokenCount"), used.get("toolUsePromptTokenCount"))
-    reply = total_of(used.get("candidatesTokenCount"), used.get("thoughtsTokenCount"))
+    prompt = with_more(used, "promptTokenCount", "toolUsePromptTokenCount")
+    reply = with_more(used, "candidatesTokenCount", "thoughtsTokenCount")
     return shared.usage_of(prompt, reply, None)

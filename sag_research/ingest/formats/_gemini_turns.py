@@ -11,13 +11,13 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from sag_research.ingest.formats import _shared as shared
-from sag_research.ingest.formats._cli_turns import call_of, seconds_of, total_of
+from sag_research.ingest.formats._cli_turns import call_of, seconds_of
 from sag_research.ingest.formats._gemini_session import SUMMARY
 from sag_research.ingest.formats._openhands_turns import Turn, Turns, mapping
 from sag_research.ingest.formats._shared import Result
 from sag_research.model import Call, Step, Usage
 
-__all__ = ["Talk", "parts_of", "said_in", "usage_in"]
+__all__ = ["Talk", "parts_of", "said_in", "usage_in", "with_more"]
 
 _SHELL: Final = "run_shell_command"
 _CODE: Final = re.compile(r"^Exit Code: (-?\d{1,9})\s*$", re.MULTILINE)
@@ -74,8 +74,26 @@ def usage_in(tokens: Any) -> Usage | None:
     Usage(tokens_in=102, tokens_out=12, cost_usd=None)
     """
     used = mapping(tokens)
-    prompt = total_of(used.get("input"), used.get("tool"))
-    return shared.usage_of(prompt, total_of(used.get("output"), used.get("thoughts")), None)
+    return shared.usage_of(
+        with_more(used, "input", "tool"), with_more(used, "output", "thoughts"), None
+    )
+
+
+def with_more(used: dict[str, Any], name: str, beside: str) -> int | None:
+    """Return an amount with what was counted beside it; None where one of them is not known.
+
+    What is beside it is left out by the program where there is none of it.
+
+    Examples
+    --------
+    >>> with_more({"a": 2, "b": 3}, "a", "b"), with_more({"a": 2}, "a", "b")
+    (5, 2)
+    >>> with_more({"b": 3}, "a", "b"), with_more({"a": 2, "b": None}, "a", "b")
+    (None, None)
+    """
+    amounts = [shared.integer(used.get(name)), shared.integer(used.get(beside, 0))]
+    known = [one for one in amounts if one is not None and one >= 0]
+    return sum(known) if len(known) == len(amounts) else None
 
 
 @dataclass

@@ -26,6 +26,7 @@ from sag_research.ingest.formats._span_messages import (
     tool_of,
     usage_of,
 )
+from sag_research.ingest.formats._span_nested import Nested, nested_replies
 from sag_research.ingest.formats._spans import Span, spans_of
 from sag_research.ingest.formats._told import run_told, step_told
 from sag_research.model import Call, Outcome, Step, Trajectory
@@ -123,6 +124,7 @@ class _Reader:
     _waiting: list[tuple[Span, ToolRun]] = field(default_factory=list)
     """Runs of tools of which several calls could be the one."""
     _model: str | None = None
+    _nested: Nested = field(default_factory=Nested)
 
     # ---- reading
 
@@ -133,10 +135,13 @@ class _Reader:
         """
         step = "llm" if any(kind_of(span) == "llm" for span in self.spans) else "outer"
         above = self._above("outer") if step == "outer" else set[str]()
+        self._nested = nested_replies(self.spans)
         lost = 0
         for span in self.spans:
             kind = kind_of(span)
             if kind == "outer" and (step == "llm" or span.id in above):
+                continue
+            if span.id in self._nested.repeated:
                 continue
             if kind == "outer" and response_of(span) in inner:
                 lost += 1
@@ -147,6 +152,8 @@ class _Reader:
         self._settle()
         if lost:
             self.notes.append(f"{lost} spans repeat the reply of another one")
+        if others := self._nested.others:
+            self.notes.append(f"{others} model calls are around others that say something else")
 
     def _above(self, kind: str) -> set[str]:
         """Return the spans above those of a kind; parents may lead in a circle."""
@@ -169,7 +176,7 @@ class _Reader:
                 self._ask(turn, call)
             for result in reply.results:
                 self.turns.answer(result, None, None)
-        turn.usage = usage_of(span)
+        turn.usage = usage_of(span) or self._nested.usage.get(span.id)
         self._model = self._model or model_of(span)
         finish = next(
             (span.attributes[name] for name in _FINISH if span.attributes.get(name)), None

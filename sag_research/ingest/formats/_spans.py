@@ -8,10 +8,11 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from sag_research.errors import FormatError
-from sag_research.ingest._json import loads, outline
+from sag_research.ingest._json import first_character, loads, outline
 from sag_research.ingest._source import Source
 from sag_research.ingest.formats import _shared as shared
 from sag_research.ingest.formats._openhands_turns import clock, mapping
@@ -77,13 +78,36 @@ def spans_of(source: Source, refused: list[tuple[str, str]]) -> Iterator[Span]:
 
 
 def _values(source: Source, refused: list[tuple[str, str]]) -> Iterator[tuple[str, Any]]:
-    if not outline(source.head).more:
+    lines = list(islice(filter(bytes.strip, source.lines()), 2))
+    if len(lines) < 2 and not outline(source.head).more:
         yield "the file", loads(source.bytes())
-        return
-    first = next((line for line in source.lines() if line.strip()), b"")
-    if not outline(first).complete:
+    elif _is_alone(lines[0]) or (len(lines) > 1 and _is_alone(lines[1])):
+        yield from _of_lines(source, refused)
+    elif outline(source.head).more:
         yield from _in_a_row(source.bytes(), refused)
-        return
+    else:
+        try:
+            value = loads(source.bytes())
+        except FormatError:
+            if not (found := list(_in_a_row(source.bytes(), refused))):
+                refused.clear()
+                raise  # of one value, which says best what is wrong
+            yield from found
+        else:
+            yield "the file", value
+
+
+def _is_alone(line: bytes) -> bool:
+    """Tell whether a line is an object by itself; what stands in a list has a comma behind it."""
+    if first_character(line) != b"{" or not line.rstrip().endswith(b"}"):
+        return False
+    try:
+        return isinstance(loads(line), dict)
+    except FormatError:
+        return False
+
+
+def _of_lines(source: Source, refused: list[tuple[str, str]]) -> Iterator[tuple[str, Any]]:
     for number, line in enumerate(source.lines(), start=1):
         if not line.strip():
             continue

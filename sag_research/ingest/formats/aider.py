@@ -41,6 +41,8 @@ class Aider:
 
     * One file may hold several sessions: each with a reply of the model is a run, known by its
       number in the file. In a benchmark they are the tries of one task.
+    * A model may write a heading of its own: behind the first one, only those count which stand
+      behind an empty line and before a line of the console, or before nothing at all.
     * ``#### `` before a line is the user's, ``> `` the console's; all else is the model's. But
       models write such lines, too: only lines that end in two spaces, which is how aider ends
       them, are taken for the user's or the console's.

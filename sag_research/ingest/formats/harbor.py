@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from sag_research.errors import FormatError
 from sag_research.ingest import _labels_trials as trials
 from sag_research.ingest._format import Reading
-from sag_research.ingest._json import loads, looks_like_json, outline
+from sag_research.ingest._json import loads, outline
 from sag_research.ingest._source import Source
 from sag_research.ingest.formats import _shared as shared
 from sag_research.ingest.formats._openhands_turns import key, mapping
@@ -28,7 +28,6 @@ _ABOVE: Final = 0.01
 """By how much a trajectory with a result beside it is rather a trial's than just ATIF."""
 _ATIF: Final = Atif()
 _CONTINUED: Final = ".cont-"
-_RECORDINGS: Final = (".cast", ".log", ".pane")
 _KEPT: Final = ("id", "trial_name", "source", "task_checksum", "started_at", "finished_at")
 
 
@@ -49,9 +48,10 @@ class Harbor:
       a reward all the same.
     * The outcome is the first agent's; sub-agents and continuations of another trajectory have
       none of their own.
-    * A trial whose agent left nothing in JSON is a run without steps: it counts, with its outcome;
-      what it left is listed in ``config`` under ``evidence``. Where the agent wrote in a format
-      of its own, that file is the run, and the result is a report for ``--labels``.
+    * A trial whose agent left nothing that a format reads is a run without steps: it counts, with
+      its outcome; what it left is listed in ``config`` under ``evidence``. Where the agent wrote
+      in a format of its own that is known here, that file is the run, and the result is a report
+      for ``--labels``.
     * ``result.json`` of the whole job has the same name and other keys: it is no trial.
     * The task is the trial's ``task_name``; several trials of one task are told apart by
       ``trial_name`` in ``config`` under ``trial``.
@@ -99,16 +99,15 @@ def _result_of(path: Path) -> dict[str, Any]:
 
 
 def _has_transcript(result: Path) -> bool:
-    """Tell whether the agent of a trial left anything in JSON, recordings apart."""
-    return any(
-        not path.name.endswith(_RECORDINGS) and _holds_json(path)
-        for path in files_below(result.parent / _AGENT)
-    )
+    """Tell whether a format claims something that the agent of a trial left."""
+    return any(map(_is_claimed, files_below(result.parent / _AGENT)))
 
 
-def _holds_json(path: Path) -> bool:
+def _is_claimed(path: Path) -> bool:
+    from sag_research.ingest.formats import recognise  # it knows this one, too
+
     try:
-        return looks_like_json(Source(path).head)
+        return recognise(Source(path)) is not None
     except (FormatError, OSError):
         return False
 

@@ -62,6 +62,7 @@ class OpenCode:
     * Of the storage, ``session/<project>/<id>.json`` is the source, and ``message`` and ``part``
       beside it are read with it; alone, it is refused. Files that cannot be read are noted.
       Sessions that newer versions keep in a database have to be exported.
+    * A message that is listed twice, with all its parts, is read once, and a note says so.
     * ``run --format json`` has no prompt; parts are put together by their
       ``messageID``.
     """
@@ -114,15 +115,21 @@ def _run(
     session = Session()
     revert = shared.word(mapping(info.get("revert")).get("messageID"))
     reverted = False
-    odd = 0
+    odd, again = 0, 0
+    seen: dict[str, Any] = {}
     for message in messages:
         if not isinstance(message, dict):
             odd += 1
             continue
         about = mapping(message.get("info"))
+        name = shared.word(about.get("id"))
+        if name and seen.setdefault(name, message) is not message and seen[name] == message:
+            again += 1
+            continue
         reverted |= revert is not None and about.get("id") == revert
         session.message(about, message.get("parts"), reverted=reverted)
     notes += [f"{odd} messages are no objects"] if odd else []
+    notes += [f"{again} messages are there twice: the first one of each is taken"] if again else []
     notes += session.notes()
     yield trajectory(session, info, _task_id(path, info.get("id")), {"todos": todos})
 

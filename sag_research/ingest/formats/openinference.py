@@ -35,8 +35,10 @@ class OpenInference:
     * A trace is a run. Spans stand in the order in which they ended, and links to parents may be
       missing or lead in a circle: the order is that of the starts, or of the file if one has none.
     * A span of kind ``LLM`` is a step: a reply, its calls and its tokens. Outer spans (agents,
-      chains, a client's call around the provider's) are none, so tokens are counted once. A span
-      that is there twice is read once.
+      chains, a client's call around the provider's) are none, so tokens are counted once: of two
+      model calls in each other that say the same, or of which one says nothing, one is a step.
+      Where both say something and it differs, both are steps, and a note says so. A span that is
+      there twice is read once.
     * What came back is in spans of kind ``TOOL``, in the messages of the next ``LLM`` span, or in
       both: it is taken once, joined by the id of the call, else by the tool's name. A tool's span
       that no reply asked for is a call of the step before it.

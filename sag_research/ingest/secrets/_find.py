@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from typing import Final, NamedTuple
 
-from sag_research.ingest.secrets._kinds import Compiled, kinds_for
+from sag_research.ingest.secrets._kinds import Compiled, kinds, kinds_for
 from sag_research.ingest.secrets._second import second_opinion
-from sag_research.ingest.secrets._views import View, joined, readings
+from sag_research.ingest.secrets._views import View, joined, readings, whole
 
-__all__ = ["Finding", "find_secrets", "token_of"]
+__all__ = ["Finding", "find_in_name", "find_secrets", "token_of"]
 
 _LINES: Final = 6
 """Line breaks in one key at most."""
@@ -83,6 +83,23 @@ def find_secrets(text: str, *, second: bool = True) -> list[Finding]:
     [Finding(kind='password', start=19, end=26, token='[secret:password]')]
     """
     return [Finding(one.kind, one.start, one.end, one.token) for one in _hits(text, 0, second)]
+
+
+def find_in_name(text: str, *, second: bool = True) -> list[Finding]:
+    """Find secrets in an id or the name of a file, where words run into one another.
+
+    Keys with a prefix of their own are found there with letters before and behind them too.
+    """
+    hits = _hits(text, 0, second)
+    blank = _TOKEN.sub(lambda found: " " * len(found[0]), text)
+    for one in kinds():
+        if one.loose is None:
+            continue
+        for at in _places(blank, one.kind.keywords):
+            found = one.loose.match(blank, at)
+            if found is not None and one.accepts(found[0], found[0]):
+                hits.append(_hit(whole(blank), *found.span(), one.rank, one.kind.name, low=False))
+    return [Finding(one.kind, one.start, one.end, one.token) for one in _apart(hits)]
 
 
 _TOKEN: Final = re.compile(r"\[secret:[a-z0-9-]{1,60}(?::[0-9a-f]{8})?\]")

@@ -30,6 +30,10 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     wrap: bool = True
 
 
+_SHORTEST: Final = 3
+"""Characters of a keyword that tells of a key within a word."""
+
+
 class Compiled:
     """A kind, ready to be looked for."""
 
@@ -39,6 +43,10 @@ class Compiled:
         self.regex = re.compile(pattern, re.IGNORECASE if kind.ignore_case else 0)
         self.accepts = CHECKS[kind.check]
         self.group: int | str = "s" if "s" in self.regex.groupindex else 0
+        begins = not (kind.bare or kind.near or kind.ignore_case or self.group)
+        short = min(map(len, kind.keywords)) < _SHORTEST
+        self.loose = None if short or not begins else re.compile(kind.pattern)
+        """Its pattern with anything before and behind, where its beginning is its own."""
 
 
 def _apart(pattern: str) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from sag_research.ingest.secrets._find import Finding, find_secrets
+from sag_research.ingest.secrets._beside import Echo, as_command, echo_of, name_inside
+from sag_research.ingest.secrets._find import Finding, find_in_name, find_secrets
 from sag_research.ingest.secrets._second import second_version
 from sag_research.model import Call, Outcome, Step, Trajectory
 
@@ -21,10 +23,14 @@ _TOO_DEEP: Final = "(nested too deeply)"
 _REMEMBERED: Final = 4 * 2**20
 """Characters of texts whose findings are remembered: a step's texts stand in its calls again."""
 _LONGEST_NAME: Final = 60
+_SAID: Final = ("action", "text")
+"""What a step and a call say, in which arguments stand again."""
 _TEXTS: Final = (
     "task_id", "goal", "dataset", "repo", "agent", "model", "record", "parent", "exit_status",
     "submission", "relation",
 )  # fmt: skip
+
+_IDS: Final = frozenset({"task_id", "record", "parent"})
 
 
 class Place(NamedTuple):
@@ -66,6 +72,7 @@ class Redactor:
         self._second = second
         self._known: OrderedDict[str, list[Finding]] = OrderedDict()
         self._size = 0
+        self._echo: Echo | None = None
 
     @property
     def detectors(self) -> str:
@@ -75,7 +82,16 @@ class Redactor:
 
     def text(self, text: str, field: str = "") -> str:
         """Return a text with tokens in the place of secrets."""
-        found = self._found(text)
+        return self._cut(text, self._found(text), field)
+
+    def name(self, text: str, field: str = "") -> str:
+        """Return an id or a file's name with tokens in the place of secrets.
+
+        Keys are found there with letters before and behind them, too.
+        """
+        return self._cut(text, find_in_name(text, second=self._second), field)
+
+    def _cut(self, text: str, found: Sequence[Finding], field: str) -> str:
         if not found:
             return text
         parts: list[str] = []
@@ -83,9 +99,12 @@ class Redactor:
         for one in found:
             parts += (text[at : one.start], one.token)
             at = one.end
-            self.counts[one.kind] += 1
-            self.places.append(Place(field, one.kind, one.token))
+            self._tell(field, one.kind, one.token)
         return "".join((*parts, text[at:]))
+
+    def _tell(self, field: str, kind: str, token: str) -> None:
+        self.counts[kind] += 1
+        self.places.append(Place(field, kind, token))
 
     def _found(self, text: str) -> list[Finding]:
         known = self._known.get(text)
@@ -99,38 +118,65 @@ class Redactor:
     def value(self, value: Any, field: str = "") -> Any:
         """Return a JSON value with all its texts and keys cleaned; itself where nothing was.
 
-        A short text under a name is also judged by that name, as if it were assigned to it.
+        A short text under a name is also judged by that name, as if it were assigned to it, and
+        the items of a list by one another, as arguments of a command.
         """
         return self._value(value, field, "", 0)
 
     def _value(self, value: Any, field: str, name: str, depth: int) -> Any:
         if isinstance(value, str):
-            return self._named(value, field, name)
+            clean = self._named(value, field, name)
+            if self._echo is None:
+                return clean
+            return self._echo.clean(clean, lambda kind, token: self._tell(field, kind, token))
         if isinstance(value, Mapping):
-            return _TOO_DEEP if depth >= _DEEPEST else self._object(value, field, depth)
+            return _TOO_DEEP if depth >= _DEEPEST else self._object(value, field, name, depth)
         if isinstance(value, (list, tuple)):
-            if depth >= _DEEPEST:
-                return _TOO_DEEP
-            items = [
-                self._value(item, f"{field}[{number}]", name, depth + 1)
-                for number, item in enumerate(value)
-            ]
-            same = all(new is old for new, old in zip(items, value, strict=True))
-            return value if same else items
+            return _TOO_DEEP if depth >= _DEEPEST else self._list(value, field, name, depth)
         return value
 
-    def _object(self, value: Mapping[Any, Any], field: str, depth: int) -> Any:
+    def _list(self, value: Sequence[Any], field: str, name: str, depth: int) -> Any:
+        items = [
+            self._value(item, f"{field}[{number}]", name, depth + 1)
+            for number, item in enumerate(value)
+        ]
+        text, starts = as_command(value)
+        own = {number for number, item in enumerate(items) if item is not value[number]}
+        for one in reversed(self._found(text) if text else []):
+            number = bisect_right(starts, one.start) - 1
+            start, end = one.start - starts[number], one.end - starts[number]
+            if number in own or end > len(value[number]):
+                continue
+            rest = items[number][end:] if start else ""  # an argument of its own is all secret
+            items[number] = items[number][:start] + one.token + rest
+            self._tell(f"{field}[{number}]", one.kind, one.token)
+        same = all(new is old for new, old in zip(items, value, strict=True))
+        return value if same else items
+
+    def _object(self, value: Mapping[Any, Any], field: str, outer: str, depth: int) -> Any:
         clean: dict[Any, Any] = {}
+        echo, said = self._echo, [value.get(name) for name in _SAID]
+        if "arguments" in value or "calls" in value:
+            self._listen(*said)
         for key, item in value.items():
             name = self.text(key, f"{field}.key") if isinstance(key, str) else key
             while name in clean:  # two keys were two passwords
                 name = f"{name}'"
             path = f"{field}.{name}" if field else str(name)
-            clean[name] = self._value(item, path, name if isinstance(name, str) else "", depth + 1)
+            inner = name_inside(value, name, outer) if isinstance(name, str) else ""
+            clean[name] = self._value(item, path, inner, depth + 1)
+        self._echo = echo
         same = len(clean) == len(value) and all(
             clean.get(key, clean) is item for key, item in value.items()
         )
         return value if same else clean
+
+    def _listen(self, *said: Any) -> None:
+        """Look, until told otherwise, for what is found in what a call says."""
+        texts = [text for text in said if isinstance(text, str) and text]
+        heard = echo_of([(text, self._found(text)) for text in texts])
+        if heard is not None:
+            self._echo = heard if self._echo is None else self._echo.with_more(heard)
 
     def _named(self, value: str, field: str, name: str) -> str:
         clean = self.text(value, field)
@@ -140,10 +186,10 @@ class Redactor:
             return clean
         before = f'"{name}": "'
         for one in self._found(f'{before}{value}"'):
-            if one.start == len(before) and one.end == len(before) + len(value):
-                self.counts[one.kind] += 1
-                self.places.append(Place(field, one.kind, one.token))
-                return one.token
+            start, end = one.start - len(before), one.end - len(before)
+            if start >= 0 and end <= len(value):
+                self._tell(field, one.kind, one.token)
+                return value[:start] + one.token + value[end:]
         return value
 
     # ---- records
@@ -153,7 +199,10 @@ class Redactor:
         before = len(self.places)
         told = {name: self.text(getattr(step, name), name) for name in ("thought", "action",
                                                                         "observation")}  # fmt: skip
+        if step.calls:
+            self._listen(step.action)
         calls = tuple(self._call(call, f"calls[{n}]") for n, call in enumerate(step.calls))
+        self._echo = None
         state = self.value(step.state, "state")
         flags = tuple(self.text(flag, "flags") for flag in step.flags)
         if len(self.places) == before:
@@ -166,12 +215,16 @@ class Redactor:
             name: self.text(getattr(call, name), f"{field}.{name}")
             for name in ("id", "name", "text", "observation", "status")
         }
-        return replace(call, **texts, arguments=self.value(call.arguments, f"{field}.arguments"))
+        echo = self._echo
+        self._listen(call.text)
+        arguments = self.value(call.arguments, f"{field}.arguments")
+        self._echo = echo
+        return replace(call, **texts, arguments=arguments)
 
     def trajectory(self, trajectory: Trajectory) -> Trajectory:
         """Return a trajectory with all texts of all its parts cleaned."""
         texts = {
-            name: None if text is None else self.text(text, name)
+            name: None if text is None else (self.name if name in _IDS else self.text)(text, name)
             for name in _TEXTS
             for text in (getattr(trajectory, name),)
         }

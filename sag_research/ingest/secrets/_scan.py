@@ -138,7 +138,7 @@ class _Scan:
     def take(self, one: Found) -> None:
         """Look at one file."""
         self.files += 1
-        name = repair(one.name)
+        name = self._named(one)
         if one.problem:
             self.unread.append((name, one.problem))
             return
@@ -151,6 +151,13 @@ class _Scan:
                 self.found += self._beside(source, tokens)
         except (FormatError, OSError) as error:
             self.unread.append((name, repair(str(error))))
+
+    def _named(self, one: Found) -> str:
+        """Return a file's name as it can be shown; what stands in it is found."""
+        self.redactor.places.clear()
+        name = self.redactor.name(repair(one.name), "file name")
+        self.found += [Spotted(name, "", None, None, *place) for place in self.redactor.places]
+        return name
 
     def _take_runs(self, source: Source) -> None:
         format_ = recognise(source, self._formats.tried)
@@ -167,8 +174,9 @@ class _Scan:
         redactor, run = self.redactor, trajectory.record or trajectory.task_id
         redactor.places.clear()
         redactor.trajectory(msgspec.structs.replace(trajectory, steps=()))
-        run = redactor.text(run, "task_id") if redactor.places else run
-        for place in redactor.places:
+        places = list(redactor.places)
+        run = redactor.name(run)
+        for place in places:
             yield Spotted(file, run, None, None, *place)
         for number, step in enumerate(trajectory.steps):
             redactor.places.clear()

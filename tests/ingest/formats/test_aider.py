@@ -285,8 +285,40 @@ def test_no_line_is_lost(lines):
     kept = Counter(line.strip("#> ") for line in lines if line and line != START)
     sessions = list(sessions_in("\n".join(lines)))
     said = "\n".join(part.text for one in sessions for part in one.parts)
-    assert Counter(filter(None, said.split("\n"))) == kept
-    assert [one.number for one in sessions] == list(range(lines.count(START)))
+    found = Counter(filter(None, said.split("\n")))
+    assert found.pop(START, 0) + len(sessions) == lines.count(START)
+    assert found == kept
+
+
+@pytest.mark.parametrize(
+    "line", [f"{START}\n", f"\n{START}\n", f"\n{START}  \n", f"\n{START}\n\n> x\n"]
+)
+def test_a_heading_that_the_model_wrote_begins_no_session(tmp_path, line):
+    (step,) = one(tmp_path, talk(f"So:\n{line}\nThat is it.")).steps
+    assert START in step.thought
+
+
+def test_a_heading_with_two_spaces_behind_it_is_none_of_the_programs():
+    text = f"{START}\n\n> Aider v1  \n\nHi\n\n{START}  \n\n> Aider v1  \n"
+    assert len(list(sessions_in(text))) == 1
+    assert len(list(sessions_in(text.replace(f"{START}  ", START)))) == 2
+
+
+def test_labels_that_were_taken_are_not_asked_for(tmp_path):
+    read(tmp_path / "own__repo-1.md", talk(), result())
+    write(tmp_path / "results.json", [{"instance_id": "own__repo-1", "resolved": True}])
+    with SQLiteEventStore(":memory:") as store:
+        for _ in range(2):
+            notes = ingest(store, [tmp_path], progress=False).notes
+            assert "1 label was taken from the JSON beside the chats" in notes
+            assert [note for note in notes if "--labels" in note] == [
+                "1 file looks like a label report: pass --labels"
+            ]
+
+
+def test_headings_of_sessions_that_came_to_nothing():
+    text = f"{START}\n\n> Aider v1  \n\nHi\n\n{START}\n\n\n{START}\n\n"
+    assert [len(one.parts) for one in sessions_in(text)] == [2, 0, 0]
 
 
 # ---- real files

@@ -217,3 +217,12 @@ def test_a_parent_that_is_not_here(tmp_path):
 def test_the_session_of_other_tests_is_no_fork(tmp_path):
     run, _ = one(tmp_path, *simple())
     assert (run.task_id, flags(run)) == (SESSION, [(), ()])
+
+
+def test_a_session_that_names_itself_is_no_fork(tmp_path):
+    first, *rest = simple()
+    first["payload"]["forked_from_id"] = SESSION
+    run, _ = one(tmp_path, first, *rest)
+    assert (flags(run), run.config.get("forked_from")) == ([(), ()], None)
+    plain, _ = one(tmp_path, *simple())
+    assert run.usage == plain.usage

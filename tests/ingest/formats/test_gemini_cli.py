@@ -302,6 +302,22 @@ def test_a_sub_agent_alone(tmp_path):
 # ---- recorded replies
 
 
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ({"input": 10, "output": 5}, Usage(tokens_in=10, tokens_out=5)),
+        ({"input": 10, "thoughts": 7}, Usage(tokens_in=10)),
+        ({"input": 10, "output": 5, "thoughts": None}, Usage(tokens_in=10)),
+        ({"tool": 3, "output": 5, "thoughts": 7}, Usage(tokens_out=12)),
+        ({"input": 10, "tool": "?", "output": 0, "thoughts": 7}, Usage(tokens_out=7)),
+    ],
+)
+def test_a_sum_with_a_part_that_is_not_known_is_not_known(tmp_path, told, expected):
+    run, _ = one(tmp_path, head(), user("u", "Mend it."), reply("g", "x", tokens=None) |
+                 {"tokens": told})  # fmt: skip
+    assert run.steps[0].usage == expected
+
+
 def recorded():
     def chunk(prompt, *parts, output=None, **more):
         amounts = {"promptTokenCount": prompt, "candidatesTokenCount": output}

@@ -93,6 +93,15 @@ def test_a_trial_without_a_trajectory(tmp_path):
     ]  # fmt: skip
 
 
+def test_json_that_no_format_claims_is_no_transcript(tmp_path):
+    path = trial(tmp_path / "t__aB3", result())
+    write(tmp_path / "t__aB3/agent/config.json", {"model": "x"})
+    write(tmp_path / "t__aB3/agent/setup/metrics.jsonl", b'{"a": 1}\n{"a": 2}\n')
+    assert (one(path).steps, one(path).outcome.outcome) == ((), "success")
+    write(tmp_path / "t__aB3/agent/own.traj", swe_file())
+    assert recognise(Source(path)) is None
+
+
 def test_a_job_counts_each_trial_once(tmp_path):
     job = tmp_path / "job"
     trial(job / "a__1", result(1), atif.trajectory())

@@ -267,6 +267,15 @@ def test_ids_lead_nowhere_else(tmp_path, name):
 # ---- run --format json
 
 
+def test_a_message_that_is_listed_twice_is_read_once(tmp_path):
+    value = export()
+    (plain,), _ = read(tmp_path / "x.json", value)
+    value["messages"] += value["messages"][1:]
+    (run,), reading = read(tmp_path / "x.json", value)
+    assert run.steps == plain.steps
+    assert reading.notes == ["2 messages are there twice: the first one of each is taken"]
+
+
 def printed(kind, part=None, session="ses_1", **more):
     line = {"type": kind, "timestamp": MINUTE, "sessionID": session, **more}
     return line if part is None else {**line, "part": part}

@@ -119,6 +119,51 @@ def test_circles_of_parents_and_spans_that_are_there_twice(tmp_path):
     assert reading.notes == ["2 spans are there twice: the last one of each is taken"]
 
 
+GENAI = {
+    "gen_ai.operation.name": "chat", "gen_ai.request.model": "some-model",
+    "gen_ai.usage.input_tokens": 12, "gen_ai.usage.output_tokens": 3,
+    "gen_ai.output.messages": json.dumps([{"role": "assistant", "content": "Hi."}]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("outer", [make.llm([make.ASKED], {"content": "Hi."}), GENAI])
+@pytest.mark.parametrize("inner", [make.llm([make.ASKED], {"content": "Hi."}), GENAI])
+@pytest.mark.parametrize("between", [False, True])
+def test_one_reply_in_spans_inside_each_other_is_one_step(tmp_path, outer, inner, between):
+    chain = [span(3, "chain", {"openinference.span.kind": "CHAIN"}, 1)] if between else []
+    spans = [span(1, "ChatOpenAI", outer), *chain, span(4, "chat", inner, 3 if between else 1)]
+    (run,), reading = read(tmp_path, spans)
+    assert [step.state["span"] for step in run.steps] == [make.span_id(4)]
+    assert (run.steps[0].thought, run.steps[0].usage) == ("Hi.", Usage(tokens_in=12, tokens_out=3))
+    assert reading.notes == []
+
+
+def test_model_calls_inside_each_other_that_are_not_alike(tmp_path):
+    silent = {"openinference.span.kind": "LLM", "llm.token_count.prompt": 7}
+    told = {name: one for name, one in make.llm([make.ASKED], {"content": "Hi."}).items()
+            if "token" not in name}  # fmt: skip
+    (run,), _ = read(tmp_path, [span(1, "outer", told), span(2, "inner", silent, 1)])
+    assert [step.thought for step in run.steps] == ["Hi."]
+    assert run.steps[0].usage == Usage(tokens_in=7)
+    (run,), _ = read(tmp_path, [span(1, "outer", silent), span(2, "inner", told, 1)])
+    assert [step.thought for step in run.steps] == ["Hi."]
+    other = make.llm([make.ASKED], {"content": "Ho."}, **{"llm.token_count.prompt": 99})
+    (run,), reading = read(tmp_path, [span(1, "outer", other), span(2, "inner", told, 1)])
+    assert [step.thought for step in run.steps] == ["Ho.", "Hi."]
+    assert reading.notes == [
+        f"trace {make.TRACE}: 1 model calls are around others that say something else"
+    ]
+
+
+def test_model_calls_in_a_circle_are_steps(tmp_path):
+    told = make.llm([make.ASKED], {"content": "Hi."})
+    other = make.llm([make.ASKED], {"content": "Ho."}, **{"llm.token_count.prompt": 99})
+    (run,), _ = read(tmp_path, [span(1, "a", told, 2), span(2, "b", other, 1)])
+    assert [step.thought for step in run.steps] == ["Hi.", "Ho."]
+    (run,), _ = read(tmp_path, [span(1, "a", told, 2), span(2, "b", told, 1)])
+    assert [step.thought for step in run.steps] == ["Hi.", "Hi."]
+
+
 def test_several_traces_and_one_without_a_reply(tmp_path):
     other = [{**one, "trace": "f" * 32} for one in make.trace()]
     embedding = {**span(1, "embed", {"openinference.span.kind": "EMBEDDING"}), "trace": "e" * 32}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ import pytest
 import sag_research as sag
 from sag_research.bloom import write_provenance
 from sag_research.errors import UsageError
-from sag_research.exchange import export_csv, export_cypher, export_xes
+from sag_research.exchange import export_atif, export_csv, export_cypher, export_xes
 from sag_research.ingest.secrets import Redactor, redact_log, redacted_step, scan
 from sag_research.log import (
     SQLiteEventStore,
@@ -111,6 +112,58 @@ def test_two_keys_that_become_one_token_stay_two_entries() -> None:
     assert sorted(Redactor().value(value).values()) == [1, 2]
 
 
+ARGUMENTS: list[Any] = [
+    ["sshpass", "-p", PASSWORD, "ssh", "host"],
+    {"command": ["curl", "-u", f"admin:{PASSWORD}", "http://host"]},
+    ["mysql", "--password", PASSWORD],
+    ["openssl", "rsa", "-passin", f"pass:{PASSWORD}"],
+    {"name": "DB_PASSWORD", "value": PASSWORD},
+    {"password": {"value": PASSWORD}},
+    {"api_key": {"value": KEY[4:]}},
+    {"Authorization": f"Token {KEY[4:]}"},
+]
+
+
+@pytest.mark.parametrize("value", ARGUMENTS, ids=range(len(ARGUMENTS)))
+def test_neighbours_tell_of_an_argument(value: Any) -> None:
+    redactor = Redactor()
+    clean = redactor.value(value)
+    assert PASSWORD not in repr(clean)
+    assert KEY[4:] not in repr(clean)
+    assert len(redactor.places) == 1
+    assert Redactor().value(clean) is clean
+
+
+@pytest.mark.parametrize(
+    "value",
+    [["ls", "-p", PASSWORD], ["the", "password", "is", "wrong"], {"name": "x", "value": PASSWORD}],
+)
+def test_plain_arguments_stay(value: Any) -> None:
+    assert Redactor().value(value) is value
+
+
+def test_what_a_call_says_is_taken_out_of_its_arguments(tmp_path: Path) -> None:
+    said = f"export DB_PASSWORD={PASSWORD}"
+    arguments = {"env": [PASSWORD, "x"], "deep": {"y": f"({PASSWORD})", "z": PASSWORD + "z"}}
+    wanted = {
+        "env": ["[secret:password]", "x"],
+        "deep": {"y": "([secret:password])", "z": PASSWORD + "z"},
+    }
+    step = redacted_step(Step(calls=(Call(text=said, arguments=arguments),)))
+    assert step.calls[0].arguments == wanted
+    assert (
+        redacted_step(Step(action=said, calls=(Call(arguments=arguments),))).calls[0].arguments
+        == wanted
+    )
+    with SQLiteEventStore(tmp_path / "log.sqlite") as store:
+        store.create_run(Run(run_id="r"))
+        payload = {"calls": [{"text": said, "arguments": arguments}]}
+        store.append(Event(run_id="r", type="agent.step", payload=payload))
+        redact_log(store)
+        (event,) = store.read("r", types=("agent.step",))
+        assert event.payload["calls"][0]["arguments"] == wanted
+
+
 # ---- ingest
 
 
@@ -141,6 +194,87 @@ def test_two_workspaces_that_were_cleaned_merge(tmp_path: Path) -> None:
         report = a.merge(tmp_path / "b")
         assert report.count("known") == 1
         assert report.is_whole
+
+
+# ---- ids and the names of files
+
+
+def test_an_id_that_holds_a_key_is_another_one_in_a_copy(tmp_path: Path) -> None:
+    with sag.open(tmp_path / "ws") as ws:
+        long = ws.add({"task_id": "x" * 190 + f" {KEY}", "steps": [{"action": "ls"}]})
+        old = ws.add({"task_id": f"fix {KEY}", "steps": [{"action": "ls"}, {"action": "a"}]})
+        child = ws.fork(old, step=1).run_id
+        ws.record_outcome(old, "success")
+        ws.annotate(old, code="odd", by="me")
+        assert f"fix{KEY}" in old
+        assert KEY[:9] in long
+        report = ws.redact_secrets(dry_run=True)
+        assert KEY not in repr(report.to_dict())
+        assert sum("run_id of" in one for one in report.left) >= 2
+        with ws.redacted_copy(tmp_path / "copy") as copy:
+            new = [run.run_id for run in copy.store.runs() if run.run_id.startswith("fix[secret:")]
+            new_id, new_child = sorted(new, key=len)
+            assert child.removeprefix(old) == new_child.removeprefix(new_id)
+            assert copy.store.get_run(new_child).parent_id == new_id
+            query = "SELECT outcome FROM runs WHERE run_id = $r"
+            assert copy.sql(query, {"r": new_id}).rows() == [("success",)]
+            assert len(copy.annotations(new_id)) == len(ws.annotations(old)) == 1
+            assert copy.verify().ok
+            assert copy.redact_secrets().left == []
+            export_csv(copy, tmp_path / "out.csv", texts=True)
+            export_atif(copy, tmp_path / "atif")
+            assert not any(KEY[:9] in path.name for path in tmp_path.rglob("copy/**/*"))
+    assert KEY[:9] not in (tmp_path / "out.csv").read_text(encoding="utf-8")
+    names = [path.name for path in (tmp_path / "atif").rglob("*")]
+    assert len(names) == 3
+    assert not any(KEY[:9] in name for name in names)
+    assert holds(tmp_path / "copy", KEY[:12]) == []
+
+
+def test_ingest_makes_ids_of_the_cleaned_task(tmp_path: Path) -> None:
+    tasks = (f"fix {KEY}", f"mend{KEY}it", "x" * 190 + f" {KEY}")
+    lines = [json.dumps({"task_id": task, "steps": [{"action": "ls"}]}) for task in tasks]
+    (tmp_path / "runs.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    assert KEY not in repr(scan([tmp_path / "runs.jsonl"]).to_dict())
+    with sag.open(tmp_path / "ws") as ws:
+        assert ws.ingest(tmp_path / "runs.jsonl", redact=True).runs == 3
+        assert ws.redact_secrets(dry_run=True).found == []
+    assert holds(tmp_path / "ws", KEY[:9]) == []
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_the_name_of_a_file_is_cleaned(tmp_path: Path, jobs: int) -> None:
+    folder = tmp_path / f"in{KEY}"
+    folder.mkdir()
+    (folder / f"run-{OTHER}.jsonl").write_text(json.dumps(record("t", "x")), encoding="utf-8")
+    (folder / f"bad{OTHER}.jsonl").write_text("{broken", encoding="utf-8")
+    (folder / f"{OTHER}.txt").write_text("words", encoding="utf-8")
+    for path in folder.iterdir():
+        os.utime(path, (1, 1))
+    report = scan([folder])
+    assert {one.kind for one in report.found} >= {"npm-token"}
+    assert OTHER not in repr(report.to_dict())
+    with sag.open(tmp_path / "ws") as ws:
+        done = ws.ingest(folder, redact=True, jobs=jobs)
+        assert (done.runs, len(done.rejected), len(done.ignored)) == (1, 1, 1)
+        assert not any(secret in repr(done.to_dict()) for secret in (KEY, OTHER))
+        assert ws.redact_secrets(dry_run=True).found == []
+        assert ws.ingest(folder, redact=True, jobs=jobs).runs == 0
+    assert holds(tmp_path / "ws", KEY, OTHER, PASSWORD) == []
+
+
+def test_what_is_remembered_of_paths_is_dropped(tmp_path: Path) -> None:
+    with sag.open(tmp_path / "ws") as ws:
+        memory = tmp_path / "ws" / "log.sqlite-seen"
+        memory.write_bytes(b"\x81\xa5files\xd9\x40" + f"run-{KEY}.jsonl".encode())
+        assert "name of a file that was read" in {
+            one.field for one in ws.redact_secrets(dry_run=True).found
+        }
+        assert memory.exists()
+        report = ws.redact_secrets()
+        assert report.left == []
+        assert not memory.exists()
+        assert ws.redact_secrets().found == []
 
 
 # ---- an existing log
@@ -261,12 +395,103 @@ def test_a_redaction_with_a_replacement_is_carried_by_a_merge(tmp_path: Path) ->
     assert holds(tmp_path, KEY) == []
 
 
+@pytest.fixture
+def harmless_digests(tmp_path: Path) -> Iterator[sag.Workspace]:
+    """A workspace whose events refer to texts and documents by digests, and hold no secret."""
+    with sag.open(tmp_path / "plain") as ws:
+        ws.add({"task_id": "t", "steps": [{"action": "cat", "observation": f"\ud835 {LONG}"}]})
+        store, run = ws.store, ws.resolve("t")
+        inner = put_document(store, {"message": "no key here", "rest": LONG})
+        outer = put_document(store, {"before": inner, "n": 1})
+        for digest in (outer, outer, inner):
+            store.append(Event(run_id=run, type="llm.requested", payload={"document": digest}))
+        yield ws
+
+
+def test_events_without_secrets_are_left_alone(harmless_digests: sag.Workspace) -> None:
+    ws = harmless_digests
+    before = texts_of(ws.store)
+    for _ in range(2):
+        report = ws.redact_secrets()
+        assert (report.found, report.events, report.left) == ([], 0, [])
+    assert texts_of(ws.store) == before
+    assert ws.verify().redacted == 0
+    with ws.redacted_copy() as copy:
+        (flags,) = copy.sql("SELECT flags FROM steps").rows()
+        assert flags == ws.sql("SELECT flags FROM steps").rows()[0]
+        assert "redacted" not in (flags[0] or [])
+        told = [e.payload for e in copy.store.read(copy.resolve("t"), types=("llm.requested",))]
+        assert read_document(copy.store, told[0]["document"])["n"] == 1
+
+
+def test_redacting_twice_finds_nothing_the_second_time(tmp_path: Path) -> None:
+    with sag.open(tmp_path / "ws") as ws:
+        steps = [{"action": "cat", "observation": f"\ud835 {text}"} for text in (KEY, LONG)]
+        ws.add({"task_id": "t", "steps": steps})
+        assert ws.redact_secrets().events == 1
+        again = ws.redact_secrets()
+        assert (again.found, again.events, again.left) == ([], 0, [])
+
+
 def test_what_cannot_be_taken_out_is_said(tmp_path: Path) -> None:
     with SQLiteEventStore(tmp_path / "log.sqlite") as store:
         store.create_run(Run(run_id=f"run-{KEY}", label=f"with {OTHER}"))
         report = redact_log(store)
         assert len(report.left) == 2
         assert not any(secret in repr(report.to_dict()) for secret in (KEY, OTHER))
+
+
+def test_what_stands_beside_events_is_said(tmp_path: Path) -> None:
+    with sag.open(tmp_path / "ws") as ws:
+        store = ws.store
+        store.create_run(Run(run_id="r"))
+        store.append(Event(run_id="r", type="note", actor=f"by{KEY}", payload={}))
+        put_document(store, {"message": f"never referred to {OTHER} {LONG}"})
+        (tmp_path / "ws" / "aliases.toml").write_text(f"# {OTHER}\n", encoding="utf-8")
+        report = ws.redact_secrets()
+        assert len(report.left) == 3
+        assert not any(secret in repr(report.to_dict()) for secret in (KEY, OTHER))
+        with ws.redacted_copy(tmp_path / "copy"):
+            pass
+    assert holds(tmp_path / "copy", OTHER) == []
+
+
+def test_an_open_reader_keeps_the_tail(tmp_path: Path) -> None:
+    path = tmp_path / "log.sqlite"
+    with SQLiteEventStore(path) as store:
+        store.create_run(Run(run_id="r"))
+        store.append(Event(run_id="r", type="agent.step", payload={"action": KEY}))
+        reader = sqlite3.connect(path, isolation_level=None)
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM events").fetchone()
+        report = redact_log(store)
+        assert report.busy
+        assert report.to_dict()["busy"]
+        assert holds(tmp_path, KEY)
+        reader.close()
+        again = redact_log(store)
+        assert (again.found, again.busy) == ([], False)
+        assert holds(tmp_path, KEY) == []
+
+
+def test_redacted_facts_are_carried_by_a_merge(tmp_path: Path) -> None:
+    source = tmp_path / "run.jsonl"
+    source.write_text(json.dumps({"task_id": "t", "steps": [{"action": "ls"}]}), encoding="utf-8")
+    (tmp_path / f"bad-{KEY}.txt").write_text("words", encoding="utf-8")
+    with sag.open(tmp_path / "a") as a, sag.open(tmp_path / "b") as b:
+        a.ingest(source, tmp_path / f"bad-{KEY}.txt")
+        a.record_outcome("t", "success", detail=f"seen {OTHER}")
+        b.merge(tmp_path / "a")
+        assert KEY in texts_of(b.store)
+        assert OTHER in texts_of(b.store)
+        n_redacted = a.redact_secrets().events
+        b.merge(tmp_path / "a")
+        assert b.verify().redacted == n_redacted > 1
+        assert not any(secret in texts_of(b.store) for secret in (KEY, OTHER))
+        assert b.verify().ok
+        b.merge(tmp_path / "a")
+        assert b.verify().redacted == n_redacted
+    assert holds(tmp_path / "b", KEY, OTHER) == []
 
 
 def test_redacting_all_is_all_or_nothing(ws: sag.Workspace) -> None:

@@ -1,6 +1,6 @@
 """How many secrets are found and how much else is touched, against detect-secrets alone.
 
-    SAG_REAL_DATA=... python benchmarks/secrets.py [--rounds 2] [--real FOLDER ...]
+    SAG_REAL_DATA=... python benchmarks/redaction.py [--rounds 2] [--real FOLDER ...]
 
 The set is made when the program runs: secrets of 81 kinds, each plain, split over terminal codes,
 over line breaks, in base64, in a traceback's locals, in JSON within JSON and in a URL; and texts of
@@ -35,7 +35,7 @@ from sag_research.ingest.secrets import find_secrets, kinds, redact_text, scan  
 from sag_research.ingest.secrets._second import _DETECTORS, second_version  # noqa: E402
 from tests.ingest.secrets.seeds import SHAPES, harmless, remains, seeds  # noqa: E402
 
-RESULT = HERE / "results" / "secrets.json"
+RESULT = HERE / "results" / "redaction.json"
 MEGABYTE = 1_000_000
 
 
