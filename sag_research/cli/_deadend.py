@@ -152,10 +152,13 @@ def _bar(total: int) -> Iterator[Callable[[str], None]]:
     from tqdm import tqdm
 
     with tqdm(total=total, unit="model", leave=False, disable=not sys.stderr.isatty()) as bar:
+        done = 0
 
         def told(name: str) -> None:
-            bar.update(bar.desc != "")  # the one before is done
+            nonlocal done
+            bar.update(int(done > 0))  # the one before is done
             bar.set_description(f"judging {name}")
+            done += 1
 
         yield told
 

@@ -563,7 +563,7 @@ def test_the_examples_of_the_page_run(ws, tmp_path, monkeypatch):
     assert len(blocks) == 2
     names = {"ws": ws, "run": ws.resolve("t20")}
     for block in blocks:
-        exec(block.replace("dataset = 'x'", "true"), names)
+        exec(block.replace("dataset = 'crates'", "true"), names)
     assert names["report"].counts["runs"] == 25
     assert alike(names["rows"], ws.sql(DEAD_ENDS, {"run": names["run"]}).rows())
     assert len(names["rows"]) == 1

@@ -55,11 +55,13 @@ class LimitedFiles:
         sizes = [path.stat().st_size for path in self.folder.rglob("log.sqlite-wal")]
         limit = room + (max([0, *sizes]) if of_log else 0)
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        compiles, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # or it would be cut, too
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
         try:
             yield
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+            sys.dont_write_bytecode = compiles
 
 
 Disk = SmallDisk | LimitedFiles
