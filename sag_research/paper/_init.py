@@ -22,6 +22,8 @@ _TEMPLATES: Final = Path(__file__).resolve().parent / "templates"
 _BLANK: Final = "blank"
 _SHARED: Final = "shared"
 _SUFFIX: Final = ".in"
+_HIDDEN: Final = "dot-"
+"""Begins the names of templates for hidden files, which packaging tools may leave out."""
 """Of template files, so that nothing takes them for files of this package."""
 EXAMPLES: Final = ("failure-prefixes", "prefixguard")
 
@@ -84,7 +86,10 @@ def init(
 
 def _copy(template: Path, place: Path) -> None:
     for path in sorted(template.rglob(f"*{_SUFFIX}")):
-        target = place / path.relative_to(template).as_posix().removesuffix(_SUFFIX)
+        name = path.name.removesuffix(_SUFFIX)
+        if name.startswith(_HIDDEN):
+            name = f".{name.removeprefix(_HIDDEN)}"
+        target = place / path.relative_to(template).with_name(name)
         target.parent.mkdir(parents=True, exist_ok=True)
         with open_text(path) as read, open_text(target, "w") as write:
             write.write(read.read())
